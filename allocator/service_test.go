@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,10 +39,10 @@ func stocked(t testing.TB, racks int) (*site, *cmdb.Inventory) {
 		top.Resources = append(top.Resources, schemas.Resource{ID: rack, Kind: schemas.KindRack})
 		for n := range 4 {
 			name := fmt.Sprintf("%s-s%d", rack, n)
-			top.Resources = append(top.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer, Parent: rack, Attrs: map[string]string{"model": "HGX"}})
+			top.Resources = append(top.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer, Parent: rack, Attrs: schemas.AttrsOf(map[string]string{"model": "HGX"})})
 			for g := range 2 {
 				top.Resources = append(top.Resources, schemas.Resource{
-					ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name, Attrs: map[string]string{"model": "H100 80GB"},
+					ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name, Attrs: schemas.AttrsOf(map[string]string{"model": "H100 80GB"}),
 				})
 			}
 		}
@@ -178,6 +179,77 @@ func TestManyAskAtOnce(t *testing.T) {
 	wg.Wait()
 	if given.Load() != 4*racks || none.Load() != 4*callers-4*racks {
 		t.Errorf("%d given and %d refused, of %d servers", given.Load(), none.Load(), 4*racks)
+	}
+}
+
+// TestWhatIsReadLateIsNotOffered has servers read while they are nobody's, and what was read put into the
+// view when they are promised, and when they are somebody's: the next who asks is offered another at
+// once, and they are offered again when they are free.
+func TestWhatIsReadLateIsNotOffered(t *testing.T) {
+	s, inv := stocked(t, 1)
+	v := s.service(inv)
+	now := time.Now()
+	v.SetClock(func() time.Time { return now }) // nothing is so old that it is read but by the test
+	_, err := v.Choose(t.Context(), s.ask(schemas.Wish{Servers: 1}))
+	s.must(err)
+	reads := 0
+	read := func() func() error {
+		t.Helper()
+		reads++
+		for n := range 4 {
+			name := fmt.Sprintf("r00-s%d", n)
+			_, err := s.estate.UpdateServer(t.Context(), "root", inv.Snapshot().ID(name), 0, func(v *schemas.Server) {
+				v.Labels = map[string]string{"read": strconv.Itoa(reads)}
+			})
+			s.must(err)
+		}
+		return v.ReadAhead(t.Context())
+	}
+	tries := 0
+	give := func(meanwhile func() error) schemas.Allocation {
+		t.Helper()
+		var a schemas.Allocation
+		var once sync.Once
+		_, err := v.Give(t.Context(), s.ask(schemas.Wish{Servers: 1}), func(parts []allocations.Part, exclusive bool) (err error) {
+			tries++
+			once.Do(func() { s.must(meanwhile()) })
+			a, err = s.given.Take(t.Context(), "li", allocations.Draft{User: s.user.ID, Parts: parts, Exclusive: exclusive})
+			return err
+		})
+		s.must(err)
+		return a
+	}
+	nothing := func() error { return nil }
+
+	put := read()
+	first := give(func() error {
+		s.must(put())
+		give(nothing)
+		return nil
+	})
+	if tries != 2 {
+		t.Errorf("two chose %d times, and the second while a server was promised to the first", tries)
+	}
+
+	tries = 0
+	put = read()
+	give(nothing)
+	s.must(put())
+	give(nothing)
+	if tries != 2 {
+		t.Errorf("two chose %d times, and the second when a server was given to the first", tries)
+	}
+
+	_, err = s.given.End(t.Context(), "li", first.ID, 0, schemas.AllocationFailed, "no power", "")
+	s.must(err)
+	s.must(s.given.Free(t.Context(), "auspex", first.ID, first.ServerID))
+	now = now.Add(time.Second)
+	s.must(read()())
+	if c, err := v.Choose(t.Context(), s.ask(schemas.Wish{Servers: 1})); err != nil || c.Servers[0].ServerID != first.ServerID {
+		t.Errorf("the one server that is free again: %+v %v", c, err)
+	}
+	if n := v.Taken(); n != 0 {
+		t.Errorf("%d that were given are remembered when the view has read of them", n)
 	}
 }
 

@@ -93,7 +93,7 @@ func (s *Service) open(ctx context.Context) error {
 	defer cancel()
 	snap := s.d.Inventory()
 	if s.view == nil || snap.Generation != s.generation {
-		s.index = fleet.NewIndex(snap.Topology())
+		s.index = fleet.NewIndex(snap)
 		s.places = s.locate()
 		s.generation, s.read = snap.Generation, time.Time{}
 	}
@@ -112,46 +112,59 @@ func (s *Service) open(ctx context.Context) error {
 
 // readChanges reads what was changed since a time, without the turn, and puts it into the view.
 func (s *Service) readChanges(ctx context.Context, since time.Time, old map[estate.Change]struct{}) {
-	ctx, cancel := context.WithTimeout(ctx, refreshWithin)
-	defer cancel()
-	began := s.now()
-	seen := make(map[estate.Change]struct{}, len(old))
-	var all []rows
-	err := func() error {
-		changes, err := s.d.Estate.Changes(ctx, since.Add(-overlap))
-		if err != nil {
-			return fmt.Errorf("read changes: %w", err)
-		}
-		servers := make(map[string]struct{})
-		for _, c := range changes {
-			seen[c] = struct{}{}
-			if _, known := old[c]; !known {
-				servers[c.Server] = struct{}{}
-			}
-		}
-		for part := range slices.Chunk(slices.Collect(maps.Keys(servers)), manyAtOnce) {
-			r, err := s.some(ctx, part)
-			if err != nil {
-				return err
-			}
-			all = append(all, r)
-		}
-		return nil
-	}()
+	c, err := s.changes(ctx, since, old)
 	s.turn <- struct{}{}
 	defer s.pass()
+	s.accept(c, err)
+}
+
+// changed is what was changed since a time, as it was read from another time on.
+type changed struct {
+	since, began time.Time
+	seen         map[estate.Change]struct{}
+	rows         []rows
+}
+
+// changes reads what was changed since a time, but for changes that are known.
+func (s *Service) changes(ctx context.Context, since time.Time, old map[estate.Change]struct{}) (c changed, err error) {
+	ctx, cancel := context.WithTimeout(ctx, refreshWithin)
+	defer cancel()
+	c = changed{since: since, began: s.now(), seen: make(map[estate.Change]struct{}, len(old))}
+	all, err := s.d.Estate.Changes(ctx, since.Add(-overlap))
+	if err != nil {
+		return c, fmt.Errorf("read changes: %w", err)
+	}
+	servers := make(map[string]struct{})
+	for _, one := range all {
+		c.seen[one] = struct{}{}
+		if _, known := old[one]; !known {
+			servers[one.Server] = struct{}{}
+		}
+	}
+	for part := range slices.Chunk(slices.Collect(maps.Keys(servers)), manyAtOnce) {
+		r, err := s.some(ctx, part)
+		if err != nil {
+			return c, err
+		}
+		c.rows = append(c.rows, r)
+	}
+	return c, nil
+}
+
+// accept puts into the view what changes read, or says why that could not be read; the caller has the turn.
+func (s *Service) accept(c changed, err error) {
 	close(s.reading)
 	s.reading = nil
-	if err == nil && s.read.Equal(since) { // else all was read meanwhile
-		for i := range all {
-			if err = s.put(&all[i], began); err != nil {
+	if err == nil && s.read.Equal(c.since) { // else all was read meanwhile
+		for i := range c.rows {
+			if err = s.put(&c.rows[i], c.began); err != nil {
 				s.read = time.Time{} // all is read again before the next choice
 				break
 			}
 		}
 		if err == nil {
-			s.read, s.seen = began, seen
-			maps.DeleteFunc(s.taken, func(_ *promise, at time.Time) bool { return at.Before(began) })
+			s.read, s.seen = c.began, c.seen
+			maps.DeleteFunc(s.taken, func(_ *promise, at time.Time) bool { return at.Before(c.began) })
 		}
 	}
 	s.unread = err

@@ -73,7 +73,7 @@ func (s *Server) agents(ctx context.Context) (a agents, err error) {
 
 // of is the agent of a server.
 func (a *agents) of(r *schemas.Resource, rack string) apigen.Agent {
-	address := r.Attrs[schemas.AttrAgentAddress]
+	address := r.Attrs.Get(schemas.AttrAgentAddress)
 	out := apigen.Agent{Server: r.ID, Rack: rack, DialsIn: address == schemas.AgentDialsIn, Address: address, Version: a.read[r.ID].Version}
 	if out.DialsIn {
 		out.Address = ""

@@ -3,7 +3,6 @@ package api_test
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -46,8 +45,8 @@ func agentsOf(t *testing.T) *world {
 			address := map[string]string{
 				"gpu-r01-01": "gpu-r01-01:9339", "gpu-r01-02": "gpu-r01-02:9339", "gpu-r01-03": "gpu-r01-03:9339", "gpu-r01-04": schemas.AgentDialsIn,
 			}[r.ID]
-			if r.Attrs = maps.Clone(r.Attrs); address != "" {
-				r.Attrs[schemas.AttrAgentAddress] = address
+			if address != "" {
+				r.Attrs = r.Attrs.With(schemas.AttrAgentAddress, address)
 			}
 		}
 		inv.version.Add(1)

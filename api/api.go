@@ -181,8 +181,8 @@ type Corrections interface {
 	History(ctx context.Context, incident string) ([]schemas.Correction, error)
 	// Of returns the verdicts that stand on incidents.
 	Of(ctx context.Context, incidents ...string) (map[string]schemas.Correction, error)
-	// List returns a page of the verdicts that stand, newest first.
-	List(ctx context.Context, since time.Time, after string, limit int) ([]schemas.Correction, string, error)
+	// List returns a page of the verdicts that stand, in an order; "" is the newest first.
+	List(ctx context.Context, since time.Time, sort, after string, limit int) ([]schemas.Correction, string, error)
 	// Turns returns from when on incidents named which cause.
 	Turns(ctx context.Context, incidents ...string) (map[string][]corrections.Turn, error)
 }

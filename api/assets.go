@@ -3,8 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"strconv"
 
 	"auspex/api/apigen"
@@ -20,11 +18,8 @@ func assetOf(names *cmdb.Snapshot, name string, is cmdb.State) apigen.Asset {
 		r = is.Resource
 	}
 	out := apigen.Asset{
-		ID: names.ID(name), Name: name, Kind: r.Kind, Parent: r.Parent, Attrs: r.Attrs, InInventory: there, Version: is.Version, Change: is.Change,
+		ID: names.ID(name), Name: name, Kind: r.Kind, Parent: r.Parent, Attrs: r.Attrs.Map(), InInventory: there, Version: is.Version, Change: is.Change,
 		ChangedAt: is.Time, ChangedBy: is.Actor, Source: is.Source, Origin: is.Origin,
-	}
-	if out.Attrs == nil {
-		out.Attrs = map[string]string{}
 	}
 	if there {
 		out.Place = placeOf(names, name)
@@ -131,10 +126,7 @@ func (s *Server) ListAssetVersions(ctx context.Context, r apigen.ListAssetVersio
 		v := &found[i]
 		out.Items[i] = apigen.AssetVersion{
 			Version: v.Version, Time: v.Time, Change: v.Change, Source: v.Source, Origin: v.Origin, By: v.Actor, Kind: v.Resource.Kind,
-			Parent: v.Resource.Parent, Attrs: v.Resource.Attrs, Differences: []apigen.AssetDifference{},
-		}
-		if v.Resource.Attrs == nil {
-			out.Items[i].Attrs = map[string]string{}
+			Parent: v.Resource.Parent, Attrs: v.Resource.Attrs.Map(), Differences: []apigen.AssetDifference{},
 		}
 		if i+1 < len(found) && v.Change == cmdb.Changed {
 			out.Items[i].Differences = differences(&found[i+1].Resource, &v.Resource)
@@ -156,13 +148,8 @@ func differences(was, is *schemas.Resource) []apigen.AssetDifference {
 	}
 	note("kind", was.Kind, is.Kind)
 	note("parent", was.Parent, is.Parent)
-	both := maps.Clone(was.Attrs)
-	if both == nil {
-		both = map[string]string{}
-	}
-	maps.Copy(both, is.Attrs)
-	for _, k := range slices.Sorted(maps.Keys(both)) {
-		note(k, was.Attrs[k], is.Attrs[k])
+	for k := range was.Attrs.Join(is.Attrs).All() {
+		note(k, was.Attrs.Get(k), is.Attrs.Get(k))
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"auspex/api/apigen"
 	"auspex/internal/hindsight"
 	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -48,9 +49,16 @@ func (s *Server) corrected(ctx context.Context, items []apigen.Incident) error {
 	return nil
 }
 
+func faultName(f *schemas.FaultKinds) any { return f.Fault }
+
+var faultOrder = sqldb.Order[schemas.FaultKinds]{
+	ID: sqldb.Key[schemas.FaultKinds]{Of: faultName},
+	By: map[string]sqldb.Key[schemas.FaultKinds]{"fault": {Of: faultName, Alone: true}},
+}
+
 // ListFaults implements the operation listFaults.
 func (s *Server) ListFaults(_ context.Context, r apigen.ListFaultsRequestObject) (apigen.ListFaultsResponseObject, error) {
-	items, next, err := cut(s.deps.Faults().Blamable(), r.Params.After, r.Params.Limit, func(f *schemas.FaultKinds) string { return f.Fault })
+	items, next, err := arranged(faultOrder, s.deps.Faults().Blamable(), string(r.Params.Sort), r.Params.After, r.Params.Limit)
 	return apigen.ListFaults200JSONResponse{Items: orEmpty(items), Next: next}, err
 }
 
@@ -61,7 +69,7 @@ func (s *Server) ListCorrections(ctx context.Context, r apigen.ListCorrectionsRe
 		return nil, err
 	}
 	n := pageSize(r.Params.Limit)
-	items, next, err := store.List(ctx, r.Params.Since, r.Params.After, n)
+	items, next, err := store.List(ctx, r.Params.Since, string(r.Params.Sort), r.Params.After, n)
 	if err != nil {
 		return nil, listed(err)
 	}

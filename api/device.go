@@ -144,7 +144,7 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 	out := apigen.Server{
 		ID: names.ID(dev.ID), Name: dev.ID, Kind: dev.Kind, Rack: index.Ancestor(dev.ID, schemas.KindRack),
 		Site:  index.Ancestor(dev.ID, schemas.KindSite),
-		Model: dev.Attrs[schemas.AttrModel], Serial: dev.Attrs[schemas.AttrSerial], State: int(states.Device(index, dev.ID)),
+		Model: dev.Attrs.Get(schemas.AttrModel), Serial: dev.Attrs.Get(schemas.AttrSerial), State: int(states.Device(index, dev.ID)),
 		Parts: []apigen.ServerParts{}, Inventory: []apigen.Fact{}, Links: []apigen.PartLink{}, Contact: s.contact(ctx, dev.ID, now),
 		Incidents: []apigen.Incident{}, Predictions: []apigen.Prediction{}, Actions: []apigen.Action{},
 	}
@@ -246,7 +246,7 @@ func describe(index *fleet.Index, device string, p apigen.ServerParts) string {
 		if !ok {
 			r, _ = index.Resource(name)
 		}
-		m := r.Attrs[schemas.AttrModel]
+		m := r.Attrs.Get(schemas.AttrModel)
 		if count[m] == 0 {
 			models = append(models, m)
 		}

@@ -198,11 +198,11 @@ func (s *Server) complete(ctx context.Context, b *apigen.NewServer) (uuid string
 		a := r.Attrs
 		switch r.Kind {
 		case schemas.KindServer:
-			b.Model, b.SerialNumber, uuid = cmp.Or(b.Model, a[schemas.AttrModel]), cmp.Or(b.SerialNumber, a[schemas.AttrSerial]), a[schemas.AttrUUID]
+			b.Model, b.SerialNumber, uuid = cmp.Or(b.Model, a.Get(schemas.AttrModel)), cmp.Or(b.SerialNumber, a.Get(schemas.AttrSerial)), a.Get(schemas.AttrUUID)
 		case schemas.KindGPU:
 			if !own {
 				b.Gpus = append(b.Gpus, apigen.NewGPU{
-					Name: strings.TrimPrefix(r.ID, b.Name+"/"), Model: a[schemas.AttrModel], SerialNumber: a[schemas.AttrSerial], UUID: a[schemas.AttrUUID],
+					Name: strings.TrimPrefix(r.ID, b.Name+"/"), Model: a.Get(schemas.AttrModel), SerialNumber: a.Get(schemas.AttrSerial), UUID: a.Get(schemas.AttrUUID),
 				})
 			}
 		case schemas.KindNIC:

@@ -64,6 +64,23 @@ func (w *world) contradicts(t *testing.T, value string) schemas.Conflict {
 	return c
 }
 
+// settled notes a conflict that is none any more.
+func (w *world) settled(t *testing.T) {
+	t.Helper()
+	c := schemas.Conflict{
+		Kind: schemas.ConflictTwoSources, Resource: "gpu-r01-02", Field: "serial",
+		Left: schemas.ConflictSide{Source: discover.Inventory, Value: "S8"}, Right: schemas.ConflictSide{Source: "redfish", Value: "S9", Resource: "10.0.0.3:443"},
+	}
+	if err := w.db.InTx(t.Context(), func(tx *sql.Tx) error {
+		if _, err := conflicts.Seen(t.Context(), tx, time.Now(), c); err != nil {
+			return err
+		}
+		return conflicts.Close(t.Context(), tx, time.Now(), conflicts.ID(&c), conflicts.WhyAgree)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestASweepIsAskedForAndWhatItFindsIsRegistered(t *testing.T) {
 	w := start(t, false, withEstate(t, 1))
 	w.engineer(t)
@@ -111,8 +128,8 @@ func TestASweepIsAskedForAndWhatItFindsIsRegistered(t *testing.T) {
 	} {
 		r, _ := w.estate.Registry.Snapshot().Resource(name)
 		for k, v := range want {
-			if r.Attrs[k] != v {
-				t.Errorf("%s: %s is %q, want %q", name, k, r.Attrs[k], v)
+			if r.Attrs.Get(k) != v {
+				t.Errorf("%s: %s is %q, want %q", name, k, r.Attrs.Get(k), v)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/store/learned"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -30,6 +31,14 @@ func (s *Server) edges() (Edges, error) {
 	return s.deps.Edges, nil
 }
 
+var edgeOrder = sqldb.Order[schemas.EdgeProposal]{
+	ID: sqldb.Key[schemas.EdgeProposal]{Of: func(p *schemas.EdgeProposal) any { return p.ID }},
+	By: map[string]sqldb.Key[schemas.EdgeProposal]{
+		"gain":  {Of: func(p *schemas.EdgeProposal) any { return p.Gain }},
+		"found": {Of: func(p *schemas.EdgeProposal) any { return p.Found.UnixNano() }},
+	},
+}
+
 // ListEdgeProposals implements the operation listEdgeProposals.
 func (s *Server) ListEdgeProposals(
 	ctx context.Context, r apigen.ListEdgeProposalsRequestObject,
@@ -42,7 +51,7 @@ func (s *Server) ListEdgeProposals(
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := cut(items, r.Params.After, r.Params.Limit, func(p *schemas.EdgeProposal) string { return p.ID })
+	items, next, err := arranged(edgeOrder, items, string(r.Params.Sort), r.Params.After, r.Params.Limit)
 	if err != nil {
 		return nil, err
 	}

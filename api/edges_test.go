@@ -31,6 +31,13 @@ func proposed(t *testing.T) *world {
 	w := start(t, true, func(_ *api.Config, d *api.Deps) {
 		d.Learned = learned.New(d.DB.(*sqldb.DB)).Active
 	})
+	w.proposesEdges(t)
+	return w
+}
+
+// proposesEdges stores the three proposals.
+func (w *world) proposesEdges(t *testing.T) {
+	t.Helper()
 	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	cause := func(fault, way string) schemas.EdgeCause {
 		return schemas.EdgeCause{
@@ -46,13 +53,12 @@ func proposed(t *testing.T) *world {
 	} {
 		list = append(list, schemas.EdgeProposal{
 			ID: fmt.Sprint("e-", i), Cause: "crac.failure", Effect: fmt.Sprint("humidity.high", i), Over: []schemas.EdgeShare{}, LagS: 300, Gain: float64(100 - i),
-			Times: 14, Events: 1106, From: at, To: at.Add(700 * time.Hour), Causes: causes,
+			Times: 14, Events: 1106, From: at, To: at.Add(700 * time.Hour), Found: at.Add(time.Duration(700+i%2) * time.Hour), Causes: causes,
 		})
 	}
 	if _, err := learned.New(w.db).Propose(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
-	return w
 }
 
 func TestProposalsAreReadByAllAndDecidedByThoseWhoMay(t *testing.T) {

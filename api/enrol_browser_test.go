@@ -29,8 +29,8 @@ func TestAProposalIsDecidedOnAPage(t *testing.T) {
 		w := start(t, true)
 		desk := w.deps(t).Enrol
 		known := schemas.Topology{Version: 1, Resources: []schemas.Resource{
-			{ID: "gpu-7", Kind: "server", Attrs: map[string]string{"serial": "SN7", "agent_address": "gpu-7:9339"}},
-			{ID: "gpu-7/gpu0", Kind: "gpu", Parent: "gpu-7", Attrs: map[string]string{"pci": "0000:1b:00.0", "uuid": "GPU-1"}},
+			{ID: "gpu-7", Kind: "server", Attrs: schemas.AttrsOf(map[string]string{"serial": "SN7", "agent_address": "gpu-7:9339"})},
+			{ID: "gpu-7/gpu0", Kind: "gpu", Parent: "gpu-7", Attrs: schemas.AttrsOf(map[string]string{"pci": "0000:1b:00.0", "uuid": "GPU-1"})},
 		}}
 		if _, err := desk.Inventory.Import(t.Context(), cmdb.Draft{Topology: known}, cmdb.ImportOptions{}); err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestAProposalIsDecidedOnAPage(t *testing.T) {
 		if got, err := desk.Get(t.Context(), want.ID); err != nil || got.State != enrol.Accepted || got.Why != "board replaced" {
 			t.Errorf("stored: %+v %v", got, err)
 		}
-		if r, _ := desk.Inventory.Snapshot().Resource("gpu-7/gpu0"); r.Attrs["uuid"] != "GPU-2" {
+		if r, _ := desk.Inventory.Snapshot().Resource("gpu-7/gpu0"); r.Attrs.Get("uuid") != "GPU-2" {
 			t.Errorf("the inventory has %v", r.Attrs)
 		}
 	}

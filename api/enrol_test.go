@@ -115,7 +115,7 @@ func TestEngineersBringMachinesIntoTheInventory(t *testing.T) {
 		t.Errorf("what nobody proposes is accepted: %d %s", a.status, a.body)
 	}
 	inv := w.deps(t).Enrol.Inventory.Snapshot()
-	if !slices.ContainsFunc(inv.Resources(), func(r schemas.Resource) bool { return r.ID == "gpu-8/gpu0" && r.Attrs["uuid"] == "GPU-1" }) {
+	if !slices.ContainsFunc(inv.Resources(), func(r schemas.Resource) bool { return r.ID == "gpu-8/gpu0" && r.Attrs.Get("uuid") == "GPU-1" }) {
 		t.Errorf("the inventory has %+v", inv.Resources())
 	}
 	got := read[enrol.Proposal](t, w, path)

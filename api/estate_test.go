@@ -123,7 +123,7 @@ func TestAServerIsRegisteredChangedAndRetired(t *testing.T) {
 	if len(gpus) != 2 || gpus[0].Name != "gpu-new/gpu0" || *gpus[0].MemoryGB != 141 || gpus[0].Server != "gpu-new" || gpus[1].Name != "gpu-new/left" {
 		t.Errorf("%+v", gpus)
 	}
-	if r, _ := w.estate.Registry.Snapshot().Resource("gpu-new"); r.Attrs["credential"] != "bmc" {
+	if r, _ := w.estate.Registry.Snapshot().Resource("gpu-new"); r.Attrs.Get("credential") != "bmc" {
 		t.Errorf("%+v", r)
 	}
 	for _, tc := range []struct{ name, body, code, field string }{
@@ -162,7 +162,7 @@ func TestAServerIsRegisteredChangedAndRetired(t *testing.T) {
 	}
 	refusal(t, "an old tag, of the record", change(tag, `{"hold":""}`), http.StatusPreconditionFailed, "changed_meanwhile", "")
 	refusal(t, "an old tag, of the inventory", change(tag, `{"model":"x"}`), http.StatusPreconditionFailed, "changed_meanwhile", "")
-	if r, _ := w.estate.Registry.Snapshot().Resource("gpu-new"); r.Attrs["model"] != "DGX B200" {
+	if r, _ := w.estate.Registry.Snapshot().Resource("gpu-new"); r.Attrs.Get("model") != "DGX B200" {
 		t.Errorf("%+v", r)
 	}
 	p := refusal(t, "a move that there is not", change("", `{"model":"x","status":"retired"}`), http.StatusConflict, "illegal_move", "")
@@ -707,7 +707,7 @@ func BenchmarkListOfGPUs(b *testing.B) {
 		top.Resources = append(top.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer})
 		for g := range 8 {
 			top.Resources = append(top.Resources, schemas.Resource{
-				ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name, Attrs: map[string]string{"model": "H100 80GB", "serial": fmt.Sprint(s, "-", g)},
+				ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name, Attrs: schemas.AttrsOf(map[string]string{"model": "H100 80GB", "serial": fmt.Sprint(s, "-", g)}),
 			})
 		}
 	}

@@ -79,7 +79,7 @@ func (i *inventory) Snapshot() *cmdb.Snapshot {
 func topology(racks int, jobs ...schemas.Workload) schemas.Topology {
 	t := schemas.Topology{Version: 1, Resources: []schemas.Resource{{ID: "dc1", Kind: schemas.KindSite}}, Workloads: jobs}
 	add := func(id, kind, parent string, attrs map[string]string) {
-		t.Resources = append(t.Resources, schemas.Resource{ID: id, Kind: kind, Parent: parent, Attrs: attrs})
+		t.Resources = append(t.Resources, schemas.Resource{ID: id, Kind: kind, Parent: parent, Attrs: schemas.AttrsOf(attrs)})
 	}
 	for r := 1; r <= racks; r++ {
 		rack, leaf := fmt.Sprintf("dc1-r%02d", r), fmt.Sprintf("leaf-r%02d", r)

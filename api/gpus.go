@@ -136,28 +136,28 @@ func (s *Server) UpdateGPU(ctx context.Context, r apigen.UpdateGPURequestObject)
 		return nil, err
 	}
 	b, by := r.Body, Caller(ctx).Name
-	is := schemas.Resource{ID: g.Name, Kind: schemas.KindGPU, Attrs: map[string]string{}}
+	is := schemas.Resource{ID: g.Name, Kind: schemas.KindGPU}
 	for k, p := range map[string]*string{
 		schemas.AttrModel: b.Model, schemas.AttrSerial: b.SerialNumber, schemas.AttrDriverVersion: b.DriverVersion, schemas.AttrCUDAVersion: b.CudaVersion,
 	} {
 		if p != nil {
-			is.Attrs[k] = *p
+			is.Attrs = is.Attrs.With(k, *p)
 		}
 	}
 	if b.MemoryGb != nil {
-		is.Attrs[schemas.AttrMemoryGB] = strconv.FormatFloat(*b.MemoryGb, 'f', -1, 64)
+		is.Attrs = is.Attrs.With(schemas.AttrMemoryGB, strconv.FormatFloat(*b.MemoryGb, 'f', -1, 64))
 	}
 	t := schemas.Topology{Version: 1, Resources: []schemas.Resource{is}}
-	if len(is.Attrs) == 0 {
+	if is.Attrs.Len() == 0 {
 		t.Resources = nil
 	}
 	var before schemas.GPU
 	err = s.bring(ctx, e, t, cmdb.ImportOptions{
 		Check: func(old *cmdb.Snapshot) error {
-			if _, there := old.Resource(g.Name); !there && len(is.Attrs) > 0 {
+			if _, there := old.Resource(g.Name); !there && is.Attrs.Len() > 0 {
 				return errLeft(g.Name)
 			}
-			return nobodys(old, "serial_number", is.Attrs[schemas.AttrSerial], g.Name)
+			return nobodys(old, "serial_number", is.Attrs.Get(schemas.AttrSerial), g.Name)
 		},
 		First: func(ctx context.Context, tx *sql.Tx) (err error) {
 			if before, err = estate.LockGPU(ctx, tx, g.ID); err != nil {
@@ -171,7 +171,7 @@ func (s *Server) UpdateGPU(ctx context.Context, r apigen.UpdateGPURequestObject)
 					return err
 				}
 			}
-			if len(is.Attrs) == 0 {
+			if is.Attrs.Len() == 0 {
 				return nil
 			}
 			after, err := estate.GPUOf(ctx, tx, g.ID)

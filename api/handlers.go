@@ -56,6 +56,16 @@ func cut[T any](all []T, after string, limit int, name func(*T) string) (page []
 	return all, next, nil
 }
 
+// arranged is the page of a list of few in an order that a caller chose; where they chose none, the list
+// stays as it is.
+func arranged[T any](o sqldb.Order[T], all []T, sort, after string, limit int) (page []T, next string, err error) {
+	if sort == "" {
+		return cut(all, after, limit, func(x *T) string { return o.ID.Of(x).(string) })
+	}
+	page, next, err = o.Cut(all, sort, after, limit)
+	return page, next, listed(err)
+}
+
 // listed turns the errors of a list into what a person should see.
 func listed(err error) error {
 	var other *sqldb.OrderError

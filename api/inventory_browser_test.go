@@ -3,6 +3,7 @@ package api_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,34 +12,35 @@ import (
 	"auspex/schemas"
 )
 
-// TestTheInventoryIsOnAPage: what is there by its state, what it was, what two sources say differently, and
-// what a sweep has found: registered, validated and decided with a press, by who may.
+// TestTheInventoryIsOnAPage: what is there by its state, what it was, what two sources say differently and
+// no longer do, and what a sweep has found: registered, validated and decided with a press, by who may.
 func TestTheInventoryIsOnAPage(t *testing.T) {
 	browser := browsertest.Chromium(t)
 	checker, shots := axe(t), os.Getenv("AUSPEX_SHOTS")
 	for _, c := range []struct {
-		view                                                         view
-		headline, added, left, decided, register, registered, begins string
+		view                                                                  view
+		headline, added, left, decided, settled, register, registered, begins string
 	}{
 		{
 			view{1280, 900, "dark", "en"},
-			"1 conflict waits for a decision.", "added", "The left is right", "decided by on-call", "Register a server", "gpu-r09-01 is registered",
+			"1 conflict waits for a decision.", "added", "The left is right", "decided by on-call", "is none any more since", "Register a server", "gpu-r09-01 is registered",
 			"A validation has begun.",
 		},
 		{
-			view{390, 844, "light", "zh"}, "1 项冲突待决定", "新增", "左侧正确", "on-call 于", "登记服务器", "已登记 gpu-r09-01", "验证已开始",
+			view{390, 844, "light", "zh"}, "1 项冲突待决定", "新增", "左侧正确", "on-call 于", "起不再冲突", "登记服务器", "已登记 gpu-r09-01", "验证已开始",
 		},
 		{
-			view{1280, 900, "light", "zh"}, "1 项冲突待决定", "新增", "左侧正确", "on-call 于", "登记服务器", "已登记 gpu-r09-01", "验证已开始",
+			view{1280, 900, "light", "zh"}, "1 项冲突待决定", "新增", "左侧正确", "on-call 于", "起不再冲突", "登记服务器", "已登记 gpu-r09-01", "验证已开始",
 		},
 		{
 			view{768, 1024, "dark", "en"},
-			"1 conflict waits for a decision.", "added", "The left is right", "decided by on-call", "Register a server", "gpu-r09-01 is registered",
+			"1 conflict waits for a decision.", "added", "The left is right", "decided by on-call", "is none any more since", "Register a server", "gpu-r09-01 is registered",
 			"A validation has begun.",
 		},
 	} {
 		w := gives(t, withEstate(t, 8))
 		w.contradicts(t, "S2")
+		w.settled(t)
 		d := w.asks(t)
 		w.finds(t, d.ID, 7, schemas.Find{
 			ID: "f1", SeenAt: time.Now(), Number: 1, Address: "10.0.0.2:443", Protocol: "redfish", Result: schemas.FindFound,
@@ -73,6 +75,13 @@ func TestTheInventoryIsOnAPage(t *testing.T) {
 		p.wait("no conflict is open", `!document.querySelector('section[aria-labelledby=conflicts-title] li.conflict')`)
 		p.eval(`[...document.querySelectorAll('section[aria-labelledby=conflicts-title] [role=radio]')][1].click(); ''`)
 		says("section[aria-labelledby=conflicts-title]", c.decided)
+		p.eval(`[...document.querySelectorAll('section[aria-labelledby=conflicts-title] [role=radio]')][2].click(); ''`)
+		says("section[aria-labelledby=conflicts-title]", c.settled)
+		if is := p.eval(`(() => { const all = document.querySelectorAll('section[aria-labelledby=conflicts-title] li.conflict'); return all.length + all[0].innerText + all[0].querySelectorAll('button').length; })()`); !strings.HasPrefix(is, "1") ||
+			!strings.Contains(is, "gpu-r01-02") || !strings.Contains(is, "S9") || !strings.HasSuffix(is, "0") {
+			t.Errorf("settled: %s", is)
+		}
+		look("settled")
 
 		press("section[aria-labelledby=discovery-title] .find-row", c.register)
 		p.wait("the form", `document.getElementById('inv-name')`)

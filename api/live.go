@@ -73,8 +73,11 @@ func newLive(deps Deps, hub *stream.Hub, m *meter) *live {
 	return l
 }
 
-// load reads everything once.
+// load reads everything once. What is changed from here on is told: readers have what they read themselves.
 func (l *live) load(ctx context.Context) error {
+	if err := l.hear(ctx); err != nil {
+		return err
+	}
 	now := time.Now()
 	f := records.Filter{Since: now.Add(-historySpan), Limit: 1000}
 	var recent []schemas.Alert
@@ -162,7 +165,7 @@ func (l *live) set(f func()) {
 // derive computes the states of all servers; the caller holds the lock.
 func (l *live) derive() (turned []int) {
 	if s := l.deps.Inventory.Snapshot(); l.names == nil || s.Version != l.names.Version {
-		l.names, l.index = s, fleet.NewIndex(s.Topology())
+		l.names, l.index = s, fleet.NewIndex(s)
 		l.states = nil
 	}
 	l.derived = l.index.States(l.facts)

@@ -115,12 +115,9 @@ func (s *Server) GetResource(_ context.Context, r apigen.GetResourceRequestObjec
 	}
 	found, _ := names.Resource(name)
 	out := apigen.GetResource200JSONResponse{
-		ID: names.ID(name), Name: name, Kind: found.Kind, Attrs: found.Attrs, Parent: refer(names, found.Parent),
+		ID: names.ID(name), Name: name, Kind: found.Kind, Attrs: found.Attrs.Map(), Parent: refer(names, found.Parent),
 		Server: refer(names, names.Server(name)), Rack: refer(names, names.Rack(name)), Site: refer(names, names.Site(name)),
 		Parts: []apigen.ResourceRef{},
-	}
-	if out.Attrs == nil {
-		out.Attrs = map[string]string{}
 	}
 	for _, part := range names.Children(name) {
 		out.Parts = append(out.Parts, refer(names, part))

@@ -35,7 +35,7 @@ func labelled(t *testing.T) *world {
 			"gpu-r01-01/bmc":  {"serial": "1660423000123"}, // the server's: not ambiguous where a server is asked for
 		} {
 			at := slices.IndexFunc(inv.t.Resources, func(r schemas.Resource) bool { return r.ID == name })
-			inv.t.Resources[at].Attrs = attrs
+			inv.t.Resources[at].Attrs = schemas.AttrsOf(attrs)
 		}
 		inv.version.Store(1)
 		d.Inventory = inv

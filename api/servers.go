@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -61,13 +62,10 @@ func badLabels(labels map[string]string) error {
 	return nil
 }
 
-// set puts what is said of a resource among its attributes.
-func set(attrs map[string]string, values map[string]string) {
-	for k, v := range values {
-		if v != "" {
-			attrs[k] = v
-		}
-	}
+// given are the attributes of a resource that are said.
+func given(values map[string]string) schemas.Attrs {
+	maps.DeleteFunc(values, func(_, v string) bool { return v == "" })
+	return schemas.AttrsOf(values)
 }
 
 // part is a GPU that is registered, with its name within the server.
@@ -79,12 +77,12 @@ func part(g *apigen.NewGPU, server, field string) (r schemas.Resource, err error
 	if name == "" {
 		return r, wrong("body", apigen.FieldProblem{Field: field + "name", Detail: "it is missing, and so is index"})
 	}
-	r = schemas.Resource{ID: server + "/" + name, Kind: schemas.KindGPU, Parent: server, Attrs: map[string]string{}}
+	r = schemas.Resource{ID: server + "/" + name, Kind: schemas.KindGPU, Parent: server}
 	memory := ""
 	if g.MemoryGb != nil {
 		memory = strconv.FormatFloat(*g.MemoryGb, 'f', -1, 64)
 	}
-	set(r.Attrs, map[string]string{
+	r.Attrs = given(map[string]string{
 		schemas.AttrModel: g.Model, schemas.AttrSerial: g.SerialNumber, schemas.AttrUUID: g.UUID, schemas.AttrPCI: g.Pci, schemas.AttrMemoryGB: memory,
 		schemas.AttrDriverVersion: g.DriverVersion, schemas.AttrCUDAVersion: g.CudaVersion,
 	})
@@ -97,7 +95,7 @@ func newPart(ctx context.Context, e *holdings, old *cmdb.Snapshot, r *schemas.Re
 		return err
 	}
 	for name, value := range map[string]string{
-		"name": r.ID, "serial_number": r.Attrs[schemas.AttrSerial], "uuid": r.Attrs[schemas.AttrUUID], "pci": r.Attrs[schemas.AttrPCI],
+		"name": r.ID, "serial_number": r.Attrs.Get(schemas.AttrSerial), "uuid": r.Attrs.Get(schemas.AttrUUID), "pci": r.Attrs.Get(schemas.AttrPCI),
 	} {
 		if value != "" && seen[name+" "+value] {
 			return &entity.FieldError{Field: field + name, Value: value, Reason: "is given twice"}
@@ -126,11 +124,10 @@ func (s *Server) RegisterServer(ctx context.Context, r apigen.RegisterServerRequ
 	if err != nil {
 		return nil, err
 	}
-	server := schemas.Resource{ID: b.Name, Kind: schemas.KindServer, Parent: b.Parent, Attrs: map[string]string{}}
-	set(server.Attrs, map[string]string{
+	server := schemas.Resource{ID: b.Name, Kind: schemas.KindServer, Parent: b.Parent, Attrs: given(map[string]string{
 		schemas.AttrModel: b.Model, schemas.AttrSerial: b.SerialNumber, schemas.AttrIPMIIP: b.IpmiIP, schemas.AttrRedfishURL: b.RedfishURL,
 		schemas.AttrManagementIP: b.ManagementIP, schemas.AttrCredential: b.Credential, schemas.AttrUUID: uuid,
-	})
+	})}
 	t := schemas.Topology{Version: 1, Resources: []schemas.Resource{server}}
 	for i := range b.Gpus {
 		gpu, err := part(&b.Gpus[i], b.Name, fmt.Sprintf("gpus[%d].", i))
@@ -237,19 +234,19 @@ func (s *Server) UpdateServer(ctx context.Context, r apigen.UpdateServerRequestO
 			v.Status, v.Reason = b.Status, b.StatusReason
 		}
 	}
-	is := schemas.Resource{ID: v.Name, Kind: schemas.KindServer, Attrs: map[string]string{}}
+	is := schemas.Resource{ID: v.Name, Kind: schemas.KindServer}
 	for k, p := range map[string]*string{
 		schemas.AttrModel: b.Model, schemas.AttrSerial: b.SerialNumber, schemas.AttrIPMIIP: b.IpmiIP, schemas.AttrRedfishURL: b.RedfishURL,
 		schemas.AttrManagementIP: b.ManagementIP, schemas.AttrCredential: b.Credential,
 	} {
 		if p != nil {
-			is.Attrs[k] = *p
+			is.Attrs = is.Attrs.With(k, *p)
 		}
 	}
 	if b.Parent != nil {
 		is.Parent = *b.Parent
 	}
-	if len(is.Attrs) == 0 && is.Parent == "" {
+	if is.Attrs.Len() == 0 && is.Parent == "" {
 		if _, err := e.UpdateServer(ctx, by, v.ID, of, change); err != nil {
 			return nil, refused(err, "server", r.ID)
 		}
@@ -278,7 +275,7 @@ func (s *Server) edit(e *holdings, v *schemas.Server, of int64, is *schemas.Reso
 			if _, there := old.Resource(v.Name); !there {
 				return errLeft(v.Name)
 			}
-			return errors.Join(nobodys(old, "serial_number", is.Attrs[schemas.AttrSerial], v.Name), stands(old, is.Parent))
+			return errors.Join(nobodys(old, "serial_number", is.Attrs.Get(schemas.AttrSerial), v.Name), stands(old, is.Parent))
 		},
 		First: func(ctx context.Context, tx *sql.Tx) (err error) {
 			if before, err = estate.LockServer(ctx, tx, v.ID); err != nil {

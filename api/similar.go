@@ -39,7 +39,7 @@ func (s *Server) similar(ctx context.Context, i *schemas.Incident, index *fleet.
 	model := func(resource string) string {
 		part, _ := index.Resource(resource)
 		device, _ := index.Resource(index.Device(resource))
-		if m := cmp.Or(part.Attrs[schemas.AttrModel], device.Attrs[schemas.AttrModel]); m != "" {
+		if m := cmp.Or(part.Attrs.Get(schemas.AttrModel), device.Attrs.Get(schemas.AttrModel)); m != "" {
 			return part.Kind + " " + m
 		}
 		return ""

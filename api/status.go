@@ -229,7 +229,7 @@ func (s *Server) GetGPUStatus(ctx context.Context, r apigen.GetGPUStatusRequestO
 		}
 		m.Total = &total
 	}
-	if v := gpu.Attrs[schemas.AttrDriverVersion]; v != "" {
+	if v := gpu.Attrs.Get(schemas.AttrDriverVersion); v != "" {
 		out.Driver = &v
 	}
 	if len(now.all) > 0 {

@@ -42,11 +42,25 @@ func (p *tab) tries(tag, id string, params map[string]string) (answer, address s
 	return p.eval(at + `.querySelector('.live-responses-table tbody').innerText`), p.eval(at + `.querySelector('.request-url pre').innerText`)
 }
 
+// readable holds the page of the API to WCAG 2.1 AA, where there is a checker. Left out is one rule:
+// Swagger UI lists an operation as a button with a link in it (nested-interactive, 4.1.2), which is for its
+// makers to take apart.
+func (p *tab) readable(what, theme, checker string) {
+	p.t.Helper()
+	if checker == "" {
+		return
+	}
+	if found := p.eval(checker + `; axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa'], rules: { 'nested-interactive': { enabled: false } } }).then((r) => r.violations.map((x) => x.id + ' ' + x.nodes.slice(0, 5).map((n) => n.target + ' ' + n.any[0]?.message).join(' | ')).join('; '))`); found != "" {
+		p.t.Errorf("%s, %s: %s", what, theme, found)
+	}
+}
+
 // TestTheAPIIsTriedInABrowser reads and tries the API on its page, under the policy of all
 // pages: a read and a write with the session of the console, a read with a token and without
-// either.
+// either. Everybody can read it, dark and light.
 func TestTheAPIIsTriedInABrowser(t *testing.T) {
 	browser := browsertest.Chromium(t)
+	checker := axe(t)
 	for _, c := range []struct {
 		view
 		base string
@@ -76,11 +90,13 @@ func TestTheAPIIsTriedInABrowser(t *testing.T) {
 		if is := p.eval(`String(document.documentElement.classList.contains('dark-mode'))`); (is == "true") != (c.theme == "dark") {
 			t.Errorf("%s: dark is %s", c.theme, is)
 		}
+		p.readable("the tags", c.theme, checker)
 		answer, address := p.tries("verdicts", "listIncidents", map[string]string{"limit": "2"})
 		if !strings.HasPrefix(answer, "200") || !strings.Contains(answer, "i-104") || address != w.base+"api/v1/incidents?limit=2" {
 			t.Errorf("a read of %s answered %s", address, answer)
 		}
 		p.picture(shots, name+"-answer")
+		p.readable("a read and its answer", c.theme, checker)
 		if answer, _ := p.tries("session", "logout", nil); !strings.HasPrefix(answer, "204") {
 			t.Errorf("a write with a session answered %s", answer)
 		}
@@ -96,6 +112,7 @@ func TestTheAPIIsTriedInABrowser(t *testing.T) {
 		s.eval(`document.querySelector('.auth-wrapper .authorize').click(); ''`)
 		s.wait("where a token goes", `document.querySelector('#auth-bearer-value')`)
 		s.picture(shots, name+"-token")
+		s.readable("where a token goes", c.theme, checker)
 		s.eval(`document.querySelector('#auth-bearer-value').focus(); ''`)
 		s.keys(w.tokens[access.RoleViewer])
 		s.eval(`document.querySelector('.auth-container:has(#auth-bearer-value) .authorize').click(); ''`)
@@ -110,6 +127,14 @@ func TestTheAPIIsTriedInABrowser(t *testing.T) {
 		for _, line := range append(said, s.console()...) {
 			t.Errorf("the console said %s", line)
 		}
+
+		r := open(browser, t, w, access.RoleViewer, c.view)
+		opens(r)
+		if answer, _ := r.tries("allocations", "createAllocation", nil); !strings.HasPrefix(answer, "403") {
+			t.Errorf("a write without the right to it answered %s", answer)
+		}
+		r.picture(shots, name+"-write")
+		r.readable("a write and its answer", c.theme, checker)
 
 		n := stranger(browser, t, w, c.view)
 		opens(n)

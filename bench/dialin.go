@@ -46,9 +46,9 @@ func (b *bencher) dialIn(ctx context.Context, r *Result) (err error) {
 	for i := range dialledAgents {
 		id := fmt.Sprintf("gpu-%04d", i)
 		servers = append(servers, id)
-		t.Resources = append(t.Resources, schemas.Resource{ID: id, Kind: schemas.KindServer, Attrs: map[string]string{
+		t.Resources = append(t.Resources, schemas.Resource{ID: id, Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{
 			schemas.AttrAgentAddress: schemas.AgentDialsIn, schemas.AttrSerial: serialOf(id),
-		}})
+		})})
 	}
 	file, err := b.inventory(t)
 	if err != nil {

@@ -38,7 +38,7 @@ func gpuUUID(i, g int) string {
 func Topology(servers int, kmsg string) schemas.Topology {
 	t := schemas.Topology{Version: 1}
 	add := func(id, kind, parent string, attrs map[string]string) {
-		t.Resources = append(t.Resources, schemas.Resource{ID: id, Kind: kind, Parent: parent, Attrs: attrs})
+		t.Resources = append(t.Resources, schemas.Resource{ID: id, Kind: kind, Parent: parent, Attrs: schemas.AttrsOf(attrs)})
 	}
 	link := func(kind, from, to string) {
 		t.Links = append(t.Links, schemas.Link{From: from, To: to, Kind: kind})

@@ -224,7 +224,7 @@ func (a *agent) collect(ctx context.Context, every time.Duration, out collectors
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c, err := cfg.New(schemas.Resource{ID: agentServer, Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrAgentAddress: a.addr}}, collectors.Settings{})
+		c, err := cfg.New(schemas.Resource{ID: agentServer, Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrAgentAddress: a.addr})}, collectors.Settings{})
 		for err == nil && ctx.Err() == nil {
 			if c.Run(ctx, out) != nil {
 				_ = run.Sleep(ctx, 100*time.Millisecond)

@@ -45,7 +45,7 @@ func (b *bencher) gnmiIngest(ctx context.Context) (res Result, err error) {
 	for i, addr := range report.Addresses {
 		t.Resources = append(
 			t.Resources,
-			schemas.Resource{ID: fmt.Sprintf("leaf-r%02d", i+1), Kind: schemas.KindSwitch, Attrs: map[string]string{schemas.AttrGNMIAddress: addr}},
+			schemas.Resource{ID: fmt.Sprintf("leaf-r%02d", i+1), Kind: schemas.KindSwitch, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrGNMIAddress: addr})},
 		)
 	}
 	file, err := b.inventory(t)

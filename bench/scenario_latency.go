@@ -112,7 +112,7 @@ func (h *hosts) startAgents(ctx context.Context, b *bencher, t *schemas.Topology
 		return nil, err
 	}
 	for _, r := range t.Resources {
-		log := r.Attrs[schemas.AttrKmsgPath]
+		log := r.Attrs.Get(schemas.AttrKmsgPath)
 		if log == "" {
 			continue
 		}
@@ -123,8 +123,7 @@ func (h *hosts) startAgents(ctx context.Context, b *bencher, t *schemas.Topology
 			return nil, err
 		}
 		h.agents = append(h.agents, a)
-		delete(r.Attrs, schemas.AttrKmsgPath)
-		r.Attrs[schemas.AttrAgentAddress] = a.addr
+		r.Attrs = r.Attrs.Without(schemas.AttrKmsgPath).With(schemas.AttrAgentAddress, a.addr)
 	}
 	return []string{"secrets=" + secrets, "collectors.agent={credential: agents, tls: {disabled: true}}"}, nil
 }

@@ -359,12 +359,13 @@ func (c *Client) GetConflict(ctx context.Context, id string, opts ...Option) (sc
 // decided, another value opens a new one. It changes no source and no device: correct the one that is wrong. One that
 // was decided may be decided otherwise. Needs the permission `inventory`, which engineers and admins have.
 func (c *Client) DecideConflict(ctx context.Context, id string, body NewConflictDecision, opts ...Option) (schemas.Conflict, error) {
-	return one[schemas.Conflict](ctx, c, Request{Method: http.MethodPost, Path: "conflicts/" + url.PathEscape(id), Body: body}, opts)
+	return one[schemas.Conflict](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "conflicts/" + url.PathEscape(id), Body: body}, opts)
 }
 
 // ListCorrectionsParams are the parameters of [Client.ListCorrections]; what is zero is not sent.
 type ListCorrectionsParams struct {
 	Since  time.Time
+	Sort   string // By which field, with a minus from the last; -time where it is left out. Equals are sorted by incident; one of time, -time, incident, -incident
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -373,6 +374,7 @@ type ListCorrectionsParams struct {
 func (p *ListCorrectionsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "since", p.Since)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -502,6 +504,7 @@ func (c *Client) GetEvent(ctx context.Context, id string, opts ...Option) (Event
 
 // ListFaultsParams are the parameters of [Client.ListFaults]; what is zero is not sent.
 type ListFaultsParams struct {
+	Sort   string // By which field, with a minus from the last; as in the records of faults where it is left out; one of fault, -fault
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int    // How many; all where it is left out
 	Fields string // Only these fields of each item, separated by commas
@@ -509,6 +512,7 @@ type ListFaultsParams struct {
 
 func (p *ListFaultsParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -797,7 +801,9 @@ func (c *Client) ListJoinTokensPage(ctx context.Context, params ListJoinTokensPa
 
 // CreateJoinToken: Create a join token; its secret is shown once and stored as a hash. Each use is bound to the key of
 // the machine that shows the token first; that machine comes back with its key as often as it likes, until it or its
-// token is revoked. Needs the permission `enrol`, which engineers and admins have.
+// token is revoked. Needs the permission `enrol`, which engineers and admins have. Takes no Idempotency-Key, for which
+// the answer would be kept with the secret: where the answer was lost, revoke the token and create one of another
+// name.
 func (c *Client) CreateJoinToken(ctx context.Context, body NewJoinToken, opts ...Option) (JoinToken, error) {
 	return one[JoinToken](ctx, c, Request{Method: http.MethodPost, Path: "join-tokens", Body: body}, opts)
 }
@@ -810,6 +816,7 @@ func (c *Client) RevokeJoinToken(ctx context.Context, name string, opts ...Optio
 // ListEdgeProposalsParams are the parameters of [Client.ListEdgeProposals]; what is zero is not sent.
 type ListEdgeProposalsParams struct {
 	State  string // one of open, accepted, declined, withdrawn
+	Sort   string // By which field, with a minus from the last; open ones first where it is left out, of these the surest. Equals are sorted by id; one of gain, -gain, found, -found
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int    // How many; all where it is left out
 	Fields string // Only these fields of each item, separated by commas
@@ -818,6 +825,7 @@ type ListEdgeProposalsParams struct {
 func (p *ListEdgeProposalsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "state", p.State)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -841,7 +849,7 @@ func (c *Client) ListEdgeProposalsPage(ctx context.Context, params ListEdgePropo
 // counts the effect as a sign of the fault from then on, or no longer. Needs the right `correct`, which operators,
 // engineers and admins have. It is in the audit.
 func (c *Client) DecideEdgeProposal(ctx context.Context, id string, body NewEdgeDecision, opts ...Option) (schemas.EdgeProposal, error) {
-	return one[schemas.EdgeProposal](ctx, c, Request{Method: http.MethodPost, Path: "learning/edges/" + url.PathEscape(id) + "/decisions", Body: body}, opts)
+	return one[schemas.EdgeProposal](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "learning/edges/" + url.PathEscape(id) + "/decisions", Body: body}, opts)
 }
 
 // Login: Exchange a one-time code or a token for a session cookie.
@@ -946,7 +954,7 @@ func (c *Client) DeleteMaintenance(ctx context.Context, id string, opts ...Optio
 
 // EndMaintenance: End a maintenance window now; one that is over stays as it is.
 func (c *Client) EndMaintenance(ctx context.Context, id string, opts ...Option) (schemas.Maintenance, error) {
-	return one[schemas.Maintenance](ctx, c, Request{Method: http.MethodPost, Path: "maintenance/" + url.PathEscape(id) + "/end"}, opts)
+	return one[schemas.Maintenance](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "maintenance/" + url.PathEscape(id) + "/end"}, opts)
 }
 
 // GetMe: The caller, their permissions, and the mode of control.
@@ -1100,7 +1108,7 @@ func (c *Client) GetProposal(ctx context.Context, id string, opts ...Option) (Pr
 // transaction, and a machine that dials in stands at the server from then on. What is declined does not come back
 // until it says something else. Needs the permission `enrol`, which engineers and admins have.
 func (c *Client) DecideProposal(ctx context.Context, id string, body NewProposalDecision, opts ...Option) (Proposal, error) {
-	return one[Proposal](ctx, c, Request{Method: http.MethodPost, Path: "proposals/" + url.PathEscape(id) + "/decisions", Body: body}, opts)
+	return one[Proposal](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "proposals/" + url.PathEscape(id) + "/decisions", Body: body}, opts)
 }
 
 // ListQuotasParams are the parameters of [Client.ListQuotas]; what is zero is not sent.
@@ -1500,7 +1508,9 @@ func (c *Client) ListTokens(ctx context.Context, params ListTokensParams, opts .
 	return all[Token](ctx, c, Request{Method: http.MethodGet, Path: "tokens", Query: params.query()}, opts)
 }
 
-// CreateToken: Create a token; its secret is shown once and stored as a hash.
+// CreateToken: Create a token; its secret is shown once and stored as a hash. Takes no Idempotency-Key, for which the
+// answer would be kept with the secret. Where the answer was lost, the same request is 409: revoke the token by its
+// name and create it anew.
 func (c *Client) CreateToken(ctx context.Context, body NewToken, opts ...Option) (CreatedToken, error) {
 	return one[CreatedToken](ctx, c, Request{Method: http.MethodPost, Path: "tokens", Body: body}, opts)
 }

@@ -1,9 +1,9 @@
 // Package client asks a running Auspex over its REST API. Every route of the OpenAPI document
 // (schemas/openapi) that takes and answers JSON is a method with typed parameters and answers, made
 // from the document; lists are iterators that read page by page. A refusal is a [*Problem] with a
-// code, the fields at fault and the moves that are legal. What creates is sent under an
-// Idempotency-Key, so that it is done once however often it is sent. Left out are routes for
-// browsers (login by a login service) and the stream of events.
+// code, the fields at fault and the moves that are legal. What creates or decides is sent under an
+// Idempotency-Key, so that it is done once however often it is sent, unless its answer holds a
+// secret. Left out are routes for browsers (login by a login service) and the stream of events.
 package client
 
 import (
@@ -83,8 +83,8 @@ type Request struct {
 
 // Do sends a request and decodes the answer into out, unless that is nil. What reads, and what is
 // done once however often it is sent, is sent again after a connection that broke, and so is what
-// the server was too busy for (429, 503 with Retry-After of at most a minute). An answer that is no
-// success is a [*Problem].
+// the server was too busy for (429, 503 with Retry-After of at most a minute) or is at work on. An
+// answer that is no success is a [*Problem].
 func (c *Client) Do(ctx context.Context, r Request, out any) error {
 	var body []byte
 	if r.Body != nil {
@@ -158,6 +158,8 @@ func (c *Client) once(ctx context.Context, r *Request, body []byte, key string, 
 		switch res.StatusCode {
 		case http.StatusTooManyRequests: // nothing was done
 			return after <= timeout, after, p
+		case http.StatusConflict: // the one whose connection broke may be at work still
+			return r.Once && p.Code == "at_work" && after <= timeout, after, p
 		case http.StatusBadGateway, http.StatusServiceUnavailable:
 			return r.again() && after <= timeout, after, p
 		}

@@ -120,21 +120,22 @@ func TestWhatIsDoneOnceIsSentAgainUnderItsKey(t *testing.T) {
 func TestABusyServerIsAskedAgainWhenItSays(t *testing.T) {
 	for _, tc := range []struct {
 		status, asked int
-		after         string
+		after, code   string
 		once          bool
 	}{
-		{http.StatusTooManyRequests, 2, "0", false}, // nothing was done, so it may be sent again
-		{http.StatusServiceUnavailable, 2, "0", true},
-		{http.StatusServiceUnavailable, 1, "0", false},
-		{http.StatusTooManyRequests, 1, "3600", true}, // that is for the caller to decide
-		{http.StatusConflict, 1, "", true},
+		{http.StatusTooManyRequests, 2, "0", "too_many", false}, // nothing was done, so it may be sent again
+		{http.StatusServiceUnavailable, 2, "0", "busy", true},
+		{http.StatusServiceUnavailable, 1, "0", "busy", false},
+		{http.StatusTooManyRequests, 1, "3600", "too_many", true}, // that is for the caller to decide
+		{http.StatusConflict, 1, "", "taken", true},
+		{http.StatusConflict, 2, "1", "at_work", true}, // the same, which was sent before its connection broke
 	} {
 		n := 0
 		c := asks(t, func(w http.ResponseWriter, _ *http.Request) {
 			if n++; n == 1 {
 				w.Header().Set("Retry-After", tc.after)
 				w.WriteHeader(tc.status)
-				_, _ = w.Write([]byte(`{"code":"x","legal":["ready"]}`))
+				_, _ = fmt.Fprintf(w, `{"code":%q,"legal":["ready"]}`, tc.code)
 			}
 		})
 		err := c.Do(t.Context(), client.Request{Method: http.MethodPost, Path: "teams", Once: tc.once}, nil)

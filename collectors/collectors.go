@@ -187,7 +187,7 @@ func names() []string {
 func With(resources []schemas.Resource, kind, attr string) []schemas.Resource {
 	var out []schemas.Resource
 	for _, r := range resources {
-		if (kind == "" || r.Kind == kind) && r.Attrs[attr] != "" {
+		if (kind == "" || r.Kind == kind) && r.Attrs.Get(attr) != "" {
 			out = append(out, r)
 		}
 	}

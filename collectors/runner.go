@@ -215,7 +215,7 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 	}
 	var stopped []*instance
 	for k, inst := range r.instances {
-		if t, ok := want[k]; ok && t.Kind == inst.target.Kind && maps.Equal(t.Attrs, inst.target.Attrs) && slices.Equal(taken[k], inst.taken) {
+		if t, ok := want[k]; ok && t.Kind == inst.target.Kind && t.Attrs == inst.target.Attrs && slices.Equal(taken[k], inst.taken) {
 			continue
 		}
 		delete(r.instances, k)

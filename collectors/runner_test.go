@@ -389,7 +389,7 @@ func TestReconcileFollowsTheInventory(t *testing.T) {
 			t.Error(d)
 		}
 		moved := servers("b", "c")
-		moved[0].Attrs = map[string]string{"ipmi_ip": "10.0.0.9"}
+		moved[0].Attrs = schemas.AttrsOf(map[string]string{"ipmi_ip": "10.0.0.9"})
 		if err := r.Reconcile(moved); err != nil {
 			t.Fatal(err)
 		}

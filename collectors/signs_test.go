@@ -44,8 +44,8 @@ func TestACollectorIsToldAnewWhatAnotherTakesOver(t *testing.T) {
 	log := seer{schemas.KindServer, Evidence{Signs: []Sign{SignXID}, Attr: "log"}, nil}
 	configs := map[string]Config{"gauge": gauge}
 	servers := []schemas.Resource{
-		{ID: "a", Kind: schemas.KindServer, Attrs: map[string]string{"exporter": "x", "log": "y"}},
-		{ID: "b", Kind: schemas.KindServer, Attrs: map[string]string{"exporter": "x"}},
+		{ID: "a", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{"exporter": "x", "log": "y"})},
+		{ID: "b", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{"exporter": "x"})},
 	}
 	r := NewRunner(DefaultRunnerConfig(), configs, nil, Settings{})
 	step := func(want map[string]int) {
@@ -72,7 +72,7 @@ func TestACollectorIsToldAnewWhatAnotherTakesOver(t *testing.T) {
 	replace()
 	step(map[string]int{"a[XID]": 1})
 	step(map[string]int{})
-	servers[1].Attrs = map[string]string{"exporter": "x", "log": "z"}
+	servers[1].Attrs = schemas.AttrsOf(map[string]string{"exporter": "x", "log": "z"})
 	step(map[string]int{"b[XID]": 1})
 	if replace, err = r.Prepare(configs, []string{"log"}, servers); err != nil {
 		t.Fatal(err)
@@ -98,9 +98,9 @@ func TestBlindSpotsNameSignServersAndReason(t *testing.T) {
 	ports := register("t-ports", schemas.KindSwitch, Evidence{Signs: []Sign{SignNetwork}, Attr: "gnmi"})
 	jobs := register("t-jobs", "", Evidence{Signs: []Sign{SignJobs}})
 	server := func(id string, attrs ...string) schemas.Resource {
-		r := schemas.Resource{ID: id, Kind: schemas.KindServer, Attrs: map[string]string{}}
+		r := schemas.Resource{ID: id, Kind: schemas.KindServer}
 		for _, a := range attrs {
-			r.Attrs[a] = "x"
+			r.Attrs = r.Attrs.With(a, "x")
 		}
 		return r
 	}
@@ -109,7 +109,7 @@ func TestBlindSpotsNameSignServersAndReason(t *testing.T) {
 			server("s1", "exporter", "log"), server("s2", "exporter"), server("s3"), server("s4", "log", "exporter"),
 			server("s5", "log", "exporter"),
 			{ID: "s1/nic0", Kind: schemas.KindNIC, Parent: "s1"},
-			{ID: "leaf", Kind: schemas.KindSwitch, Attrs: map[string]string{"gnmi": "x"}},
+			{ID: "leaf", Kind: schemas.KindSwitch, Attrs: schemas.AttrsOf(map[string]string{"gnmi": "x"})},
 			{ID: "leaf/1", Kind: schemas.KindPort, Parent: "leaf"},
 			{ID: "mute", Kind: schemas.KindSwitch},
 			{ID: "mute/1", Kind: schemas.KindPort, Parent: "mute"},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,6 +67,7 @@ type Inventory interface {
 
 const (
 	pruneEvery   = time.Minute
+	pruneAtOnce  = 200              // events in one statement
 	publishWait  = 10 * time.Second // for one attempt to publish
 	storeWait    = 10 * time.Second // for one transaction
 	evidenceKept = 256              // events of one sign, of those that an incident lists
@@ -376,12 +378,20 @@ func (c *Correlator) commit(ctx context.Context) error {
 	if len(changes) == 0 && len(c.journal) == 0 && len(c.repairs) == 0 {
 		return nil
 	}
+	// What an incident held that has closed would open it again after a restart.
+	var over []string
+	if slices.ContainsFunc(changes, func(i schemas.Incident) bool { return i.Closed != nil }) {
+		over = c.over()
+	}
 	msgs := make([]bus.Message, len(changes))
 	first := c.seq + 1
 	for attempt := 0; ; attempt++ {
 		seq := c.seq
 		err := c.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			if err := c.putJournal(ctx, tx, &seq); err != nil {
+				return err
+			}
+			if err := unjournal(ctx, tx, over); err != nil {
 				return err
 			}
 			for id, at := range c.repairs {
@@ -431,6 +441,9 @@ ON CONFLICT (incident) DO UPDATE SET at_ns=excluded.at_ns`, id, at.UnixNano()); 
 	}
 	for i := range c.journal {
 		c.stored[c.journal[i].ID] = true
+	}
+	for _, id := range over {
+		delete(c.stored, id)
 	}
 	c.journal, c.unstored = c.journal[:0], nil
 	clear(c.repairs)
@@ -527,35 +540,52 @@ func pause(ctx context.Context, attempt int) error {
 	return run.Sleep(ctx, min(backoffFirst<<min(attempt, 10), backoffLast))
 }
 
-// prune forgets the events that no open decision rests on.
-func (c *Correlator) prune(ctx context.Context) error {
+// over returns the events that no open decision rests on, of those that are stored or are about to be.
+func (c *Correlator) over() (ids []string) {
 	live := c.engine.Live()
-	var old []any
 	for id := range c.stored {
 		if !live[id] {
-			old = append(old, id)
+			ids = append(ids, id)
 		}
 	}
-	for from := 0; from < len(old); from += 200 {
-		chunk := old[from:min(from+200, len(old))]
+	for i := range c.journal {
+		if id := c.journal[i].ID; !live[id] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// prune forgets the events that no open decision rests on.
+func (c *Correlator) prune(ctx context.Context) error {
+	for chunk := range slices.Chunk(c.over(), pruneAtOnce) {
+		if err := c.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return unjournal(ctx, tx, chunk) }); err != nil {
+			return fmt.Errorf("prune correlator journal: %w", err)
+		}
+		for _, id := range chunk {
+			delete(c.stored, id)
+		}
+	}
+	return nil
+}
+
+// unjournal takes events out of the journal.
+func unjournal(ctx context.Context, tx *sql.Tx, ids []string) error {
+	for chunk := range slices.Chunk(ids, pruneAtOnce) {
 		var q strings.Builder
 		q.WriteString(`DELETE FROM correlator_journal WHERE event IN (`)
-		for i := range chunk {
+		args := make([]any, len(chunk))
+		for i, id := range chunk {
 			if i > 0 {
 				q.WriteByte(',')
 			}
 			q.WriteByte('$')
 			q.WriteString(strconv.Itoa(i + 1))
+			args[i] = id
 		}
 		q.WriteByte(')')
-		if err := c.inTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, q.String(), chunk...)
+		if _, err := tx.ExecContext(ctx, q.String(), args...); err != nil {
 			return err
-		}); err != nil {
-			return fmt.Errorf("prune correlator journal: %w", err)
-		}
-		for _, id := range chunk {
-			delete(c.stored, id.(string))
 		}
 	}
 	return nil

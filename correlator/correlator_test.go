@@ -30,7 +30,7 @@ func rack() schemas.Topology {
 	t := schemas.Topology{Version: 1, Resources: []schemas.Resource{
 		{ID: "dc1", Kind: schemas.KindSite},
 		{ID: "dc1-r01", Kind: schemas.KindRack, Parent: "dc1"},
-		{ID: "pdu-r01-a", Kind: schemas.KindPDU, Parent: "dc1-r01", Attrs: map[string]string{"feed": "A"}},
+		{ID: "pdu-r01-a", Kind: schemas.KindPDU, Parent: "dc1-r01", Attrs: schemas.AttrsOf(map[string]string{"feed": "A"})},
 	}}
 	for h := 1; h <= 8; h++ {
 		host := fmt.Sprintf("gpu-r01-%02d", h)
@@ -341,6 +341,39 @@ func TestARepairIsRememberedOverARestart(t *testing.T) {
 	var left int
 	if err := b.db.QueryRowContext(t.Context(), `SELECT count(*) FROM correlator_repairs`).Scan(&left); err != nil || left != 0 {
 		t.Errorf("%d repairs are remembered of what is closed: %v", left, err)
+	}
+}
+
+// What an incident held that has closed is taken out of the journal with it: a process that ends at once opens nothing again.
+func TestAClosedIncidentStaysClosedOverARestart(t *testing.T) {
+	b := newBench(t)
+	stop := b.start()
+	b.alert("lost", "gpu-r01-01/gpu0", "gpu.xid", "79", schemas.SeverityCritical, "")
+	var id string
+	closed := func(all []schemas.Incident) bool { return len(all) > 0 && all[len(all)-1].Closed != nil }
+	b.wait("the incident", func(all []schemas.Incident) bool {
+		if len(all) > 0 {
+			id = all[len(all)-1].ID
+		}
+		return len(all) > 0
+	})
+	doc, err := json.Marshal(schemas.Action{
+		ID: "a1", Time: time.Now().UTC(), Server: "gpu-r01-01", Kind: "power_cycle", Incident: id, State: schemas.ActionDone, Mode: schemas.ModeEnforce,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.acts("gpu-r01-01", doc)
+	b.wait("that it is closed", closed)
+	stop()
+	defer b.start()()
+	b.alert("other", "gpu-r01-02/gpu0", "gpu.xid", "79", schemas.SeverityCritical, "") // what was restored is told before it
+	b.wait("the other incident", func(all []schemas.Incident) bool {
+		return slices.ContainsFunc(all, func(i schemas.Incident) bool { return i.RootCause.Resource == "gpu-r01-02/gpu0" })
+	})
+	got, ok, err := records.New(b.db).Incident(t.Context(), id)
+	if err != nil || !ok || got.Closed == nil {
+		t.Errorf("the closed incident is %+v after a restart (%v, %v)", got, ok, err)
 	}
 }
 

@@ -383,7 +383,7 @@ func (e *ledger) viewFeed(v *view, h *suspect) {
 	v.supplies, _, v.suppliesMute = e.supplies([]node{v.node}, h)
 	v.others, v.othersLost, v.othersMute = e.supplies(others, h)
 	if len(others) > 0 {
-		v.otherFeed = e.g.attrs[others[0]][schemas.AttrFeed]
+		v.otherFeed = e.g.attrs[others[0]].Get(schemas.AttrFeed)
 		v.carried = len(others) == 1 && e.unfed[others[0]] == nil
 	}
 	if h != nil {
@@ -980,7 +980,7 @@ func number(name string) any {
 
 // feedOf returns the feed of a PDU, and the PDUs beside it in its rack.
 func (e *ledger) feedOf(n node) (feed string, others []node) {
-	feed = e.g.attrs[n][schemas.AttrFeed]
+	feed = e.g.attrs[n].Get(schemas.AttrFeed)
 	if r := e.g.ancestor(n, schemas.KindRack); r != none {
 		for _, p := range e.g.children[r] {
 			if p != n && e.g.kindOf(p) == schemas.KindPDU {

@@ -13,10 +13,7 @@ func fleet(racks int) *schemas.Topology {
 	add := func(id, kind, parent string, attrs ...string) string {
 		r := schemas.Resource{ID: id, Kind: kind, Parent: parent}
 		for i := 0; i+1 < len(attrs); i += 2 {
-			if r.Attrs == nil {
-				r.Attrs = map[string]string{}
-			}
-			r.Attrs[attrs[i]] = attrs[i+1]
+			r.Attrs = r.Attrs.With(attrs[i], attrs[i+1])
 		}
 		t.Resources = append(t.Resources, r)
 		return id

@@ -93,7 +93,7 @@ type graph struct {
 	known    []bool // to the inventory
 	parent   []node
 	children [][]node
-	attrs    []map[string]string
+	attrs    []schemas.Attrs
 	links    [5]adjacency // by linkKinds
 	jobs     map[node]*workload
 	jobsAt   map[node]*shifts // of a resource and of the server that holds it
@@ -273,29 +273,25 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 	g.kinds.number = map[string]uint8{}
 	g.kinds.of("") // an unknown resource
 	g.kinds.of(propagation.KindWorkload)
+	at := make([]node, len(t.Resources))
 	for i := range t.Resources {
-		g.of(t.Resources[i].ID)
+		at[i] = g.of(t.Resources[i].ID)
 	}
 	g.grow()
-	for i := range t.Resources {
+	for i, n := range at {
 		r := &t.Resources[i]
-		n := g.number[r.ID]
 		g.kind[n], g.attrs[n], g.known[n] = g.kinds.of(r.Kind), r.Attrs, true
 	}
-	for i := range t.Resources {
-		r := &t.Resources[i]
-		p, ok := g.number[r.Parent]
-		if r.Parent == "" || !ok {
-			continue
-		}
-		if n := g.number[r.ID]; g.parent[n] == none {
-			g.parent[n] = p
+	for i, n := range at {
+		if parent := t.Resources[i].Parent; parent != "" && g.parent[n] == none {
+			if p, ok := g.number[parent]; ok {
+				g.parent[n] = p
+			}
 		}
 	}
 	g.cutCircles()
 	placed := make([]bool, len(g.name))
-	for i := range t.Resources {
-		n := g.number[t.Resources[i].ID]
+	for _, n := range at {
 		if p := g.parent[n]; p != none && !placed[n] {
 			placed[n] = true
 			g.children[p] = append(g.children[p], n)
@@ -320,12 +316,15 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 
 // grow makes room for every name that has a number.
 func (g *graph) grow() {
+	more := len(g.name) - len(g.kind)
+	g.kind, g.known, g.parent = slices.Grow(g.kind, more), slices.Grow(g.known, more), slices.Grow(g.parent, more)
+	g.children, g.attrs, g.device = slices.Grow(g.children, more), slices.Grow(g.attrs, more), slices.Grow(g.device, more)
 	for len(g.kind) < len(g.name) {
 		g.kind = append(g.kind, 0)
 		g.known = append(g.known, false)
 		g.parent = append(g.parent, none)
 		g.children = append(g.children, nil)
-		g.attrs = append(g.attrs, nil)
+		g.attrs = append(g.attrs, schemas.Attrs{})
 		g.device = append(g.device, unset)
 		g.another(node(len(g.kind) - 1)) //nolint:gosec // a number of nodes
 	}

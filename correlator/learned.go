@@ -91,7 +91,7 @@ func (e *hypotheses) priorOf(f *propagation.Fault, n node) float64 {
 		return f.Prior
 	}
 	for ; n != none; n = e.g.parent[n] {
-		if m := e.g.attrs[n][schemas.AttrModel]; m != "" {
+		if m := e.g.attrs[n].Get(schemas.AttrModel); m != "" {
 			if p, ok := f.ByModel[m]; ok {
 				return p
 			}

@@ -85,10 +85,10 @@ type Topology struct {
 
 // Resource is a thing that can fail: a rack, a switch, a server, a part.
 type Resource struct {
-	ID     string            `json:"id"`
-	Kind   string            `json:"kind"`
-	Parent string            `json:"parent,omitempty"` // "is part of"
-	Attrs  map[string]string `json:"attrs,omitempty"`
+	ID     string `json:"id"`
+	Kind   string `json:"kind"`
+	Parent string `json:"parent,omitempty"` // "is part of"
+	Attrs  Attrs  `json:"attrs,omitzero"`
 }
 
 // Link joins two resources by power, cooling or data.

@@ -431,6 +431,30 @@ func (e ListConflictsParamsKind) Valid() bool {
 	}
 }
 
+// Defines values for ListCorrectionsParamsSort.
+const (
+	ListCorrectionsParamsSortIncident      ListCorrectionsParamsSort = "incident"
+	ListCorrectionsParamsSortMinusIncident ListCorrectionsParamsSort = "-incident"
+	ListCorrectionsParamsSortMinusTime     ListCorrectionsParamsSort = "-time"
+	ListCorrectionsParamsSortTime          ListCorrectionsParamsSort = "time"
+)
+
+// Valid indicates whether the value is a known member of the ListCorrectionsParamsSort enum.
+func (e ListCorrectionsParamsSort) Valid() bool {
+	switch e {
+	case ListCorrectionsParamsSortIncident:
+		return true
+	case ListCorrectionsParamsSortMinusIncident:
+		return true
+	case ListCorrectionsParamsSortMinusTime:
+		return true
+	case ListCorrectionsParamsSortTime:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListDiscoveriesParamsStatus.
 const (
 	ListDiscoveriesParamsStatusCancelled ListDiscoveriesParamsStatus = "cancelled"
@@ -497,6 +521,24 @@ func (e ListEventsParamsSeverity) Valid() bool {
 	case ListEventsParamsSeverityInfo:
 		return true
 	case ListEventsParamsSeverityWarning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListFaultsParamsSort.
+const (
+	Fault      ListFaultsParamsSort = "fault"
+	MinusFault ListFaultsParamsSort = "-fault"
+)
+
+// Valid indicates whether the value is a known member of the ListFaultsParamsSort enum.
+func (e ListFaultsParamsSort) Valid() bool {
+	switch e {
+	case Fault:
+		return true
+	case MinusFault:
 		return true
 	default:
 		return false
@@ -620,6 +662,30 @@ func (e ListEdgeProposalsParamsState) Valid() bool {
 	case ListEdgeProposalsParamsStateOpen:
 		return true
 	case ListEdgeProposalsParamsStateWithdrawn:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListEdgeProposalsParamsSort.
+const (
+	ListEdgeProposalsParamsSortFound      ListEdgeProposalsParamsSort = "found"
+	ListEdgeProposalsParamsSortGain       ListEdgeProposalsParamsSort = "gain"
+	ListEdgeProposalsParamsSortMinusFound ListEdgeProposalsParamsSort = "-found"
+	ListEdgeProposalsParamsSortMinusGain  ListEdgeProposalsParamsSort = "-gain"
+)
+
+// Valid indicates whether the value is a known member of the ListEdgeProposalsParamsSort enum.
+func (e ListEdgeProposalsParamsSort) Valid() bool {
+	switch e {
+	case ListEdgeProposalsParamsSortFound:
+		return true
+	case ListEdgeProposalsParamsSortGain:
+		return true
+	case ListEdgeProposalsParamsSortMinusFound:
+		return true
+	case ListEdgeProposalsParamsSortMinusGain:
 		return true
 	default:
 		return false
@@ -3803,9 +3869,18 @@ type ListConflictsParamsStatus string
 // ListConflictsParamsKind defines parameters for ListConflicts.
 type ListConflictsParamsKind string
 
+// DecideConflictParams defines parameters for DecideConflict.
+type DecideConflictParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListCorrectionsParams defines parameters for ListCorrections.
 type ListCorrectionsParams struct {
 	Since QuerySince `form:"since,omitempty" json:"since,omitempty,omitzero"`
+
+	// Sort By which field, with a minus from the last; -time where it is left out. Equals are sorted by incident
+	Sort ListCorrectionsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
 
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
@@ -3814,6 +3889,9 @@ type ListCorrectionsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListCorrectionsParamsSort defines parameters for ListCorrections.
+type ListCorrectionsParamsSort string
 
 // ListDiscoveriesParams defines parameters for ListDiscoveries.
 type ListDiscoveriesParams struct {
@@ -3884,6 +3962,9 @@ type PostEventParams struct {
 
 // ListFaultsParams defines parameters for ListFaults.
 type ListFaultsParams struct {
+	// Sort By which field, with a minus from the last; as in the records of faults where it is left out
+	Sort ListFaultsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
@@ -3893,6 +3974,9 @@ type ListFaultsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListFaultsParamsSort defines parameters for ListFaults.
+type ListFaultsParamsSort string
 
 // GetFleetParams defines parameters for GetFleet.
 type GetFleetParams struct {
@@ -4058,6 +4142,9 @@ type ListJoinTokensParams struct {
 type ListEdgeProposalsParams struct {
 	State ListEdgeProposalsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; open ones first where it is left out, of these the surest. Equals are sorted by id
+	Sort ListEdgeProposalsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
@@ -4070,6 +4157,15 @@ type ListEdgeProposalsParams struct {
 
 // ListEdgeProposalsParamsState defines parameters for ListEdgeProposals.
 type ListEdgeProposalsParamsState string
+
+// ListEdgeProposalsParamsSort defines parameters for ListEdgeProposals.
+type ListEdgeProposalsParamsSort string
+
+// DecideEdgeProposalParams defines parameters for DecideEdgeProposal.
+type DecideEdgeProposalParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
 
 // ListMachinesParams defines parameters for ListMachines.
 type ListMachinesParams struct {
@@ -4112,6 +4208,12 @@ type DeleteMaintenanceParams struct {
 type UpdateMaintenanceParams struct {
 	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
 	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// EndMaintenanceParams defines parameters for EndMaintenance.
+type EndMaintenanceParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // FinishLoginParams defines parameters for FinishLogin.
@@ -4229,6 +4331,12 @@ type ListProposalsParams struct {
 
 // ListProposalsParamsState defines parameters for ListProposals.
 type ListProposalsParamsState string
+
+// DecideProposalParams defines parameters for DecideProposal.
+type DecideProposalParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
 
 // ListQuotasParams defines parameters for ListQuotas.
 type ListQuotasParams struct {
@@ -4881,7 +4989,7 @@ type ServerInterface interface {
 	GetConflict(c *fiber.Ctx, id QueryID) error
 	// DecideConflict Say which side of a conflict is right
 	// (POST /conflicts/{id})
-	DecideConflict(c *fiber.Ctx, id QueryID) error
+	DecideConflict(c *fiber.Ctx, id QueryID, params DecideConflictParams) error
 	// ListCorrections What people said about the causes of incidents: the verdict that stands of each, newest first
 	// (GET /corrections)
 	ListCorrections(c *fiber.Ctx, params ListCorrectionsParams) error
@@ -4983,7 +5091,7 @@ type ServerInterface interface {
 	ListEdgeProposals(c *fiber.Ctx, params ListEdgeProposalsParams) error
 	// DecideEdgeProposal Accept a proposal, decline it, or take an acceptance back
 	// (POST /learning/edges/{id}/decisions)
-	DecideEdgeProposal(c *fiber.Ctx, id QueryID) error
+	DecideEdgeProposal(c *fiber.Ctx, id QueryID, params DecideEdgeProposalParams) error
 	// Login Exchange a one-time code or a token for a session cookie
 	// (POST /login)
 	Login(c *fiber.Ctx) error
@@ -5019,7 +5127,7 @@ type ServerInterface interface {
 	UpdateMaintenance(c *fiber.Ctx, id QueryID, params UpdateMaintenanceParams) error
 	// EndMaintenance End a maintenance window now; one that is over stays as it is
 	// (POST /maintenance/{id}/end)
-	EndMaintenance(c *fiber.Ctx, id QueryID) error
+	EndMaintenance(c *fiber.Ctx, id QueryID, params EndMaintenanceParams) error
 	// GetMe The caller, their permissions, and the mode of control
 	// (GET /me)
 	GetMe(c *fiber.Ctx) error
@@ -5067,7 +5175,7 @@ type ServerInterface interface {
 	GetProposal(c *fiber.Ctx, id QueryID) error
 	// DecideProposal Accept a proposal, or decline it
 	// (POST /proposals/{id}/decisions)
-	DecideProposal(c *fiber.Ctx, id QueryID) error
+	DecideProposal(c *fiber.Ctx, id QueryID, params DecideProposalParams) error
 	// ListQuotas List quotas, the first made first, those of other teams left out unless you may change the inventory, and what is used of them
 	// (GET /quotas)
 	ListQuotas(c *fiber.Ctx, params ListQuotasParams) error
@@ -6527,8 +6635,30 @@ func (siw *ServerInterfaceWrapper) DecideConflict(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DecideConflictParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.DecideConflict(c, id)
+		return siw.Handler.DecideConflict(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -6562,6 +6692,13 @@ func (siw *ServerInterfaceWrapper) ListCorrections(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", query, &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -6974,6 +7111,13 @@ func (siw *ServerInterfaceWrapper) ListFaults(c *fiber.Ctx) error {
 	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -8100,6 +8244,13 @@ func (siw *ServerInterfaceWrapper) ListEdgeProposals(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -8150,8 +8301,30 @@ func (siw *ServerInterfaceWrapper) DecideEdgeProposal(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DecideEdgeProposalParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.DecideEdgeProposal(c, id)
+		return siw.Handler.DecideEdgeProposal(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -8570,8 +8743,30 @@ func (siw *ServerInterfaceWrapper) EndMaintenance(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params EndMaintenanceParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.EndMaintenance(c, id)
+		return siw.Handler.EndMaintenance(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -9266,8 +9461,30 @@ func (siw *ServerInterfaceWrapper) DecideProposal(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DecideProposalParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.DecideProposal(c, id)
+		return siw.Handler.DecideProposal(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -13548,8 +13765,9 @@ func (response GetConflictdefaultApplicationProblemPlusJSONResponse) VisitGetCon
 }
 
 type DecideConflictRequestObject struct {
-	ID   QueryID `json:"id"`
-	Body *DecideConflictJSONRequestBody
+	ID     QueryID `json:"id"`
+	Params DecideConflictParams
+	Body   *DecideConflictJSONRequestBody
 }
 
 type DecideConflictResponseObject interface {
@@ -15031,8 +15249,9 @@ func (response ListEdgeProposalsdefaultApplicationProblemPlusJSONResponse) Visit
 }
 
 type DecideEdgeProposalRequestObject struct {
-	ID   QueryID `json:"id"`
-	Body *DecideEdgeProposalJSONRequestBody
+	ID     QueryID `json:"id"`
+	Params DecideEdgeProposalParams
+	Body   *DecideEdgeProposalJSONRequestBody
 }
 
 type DecideEdgeProposalResponseObject interface {
@@ -15494,7 +15713,8 @@ func (response UpdateMaintenancedefaultApplicationProblemPlusJSONResponse) Visit
 }
 
 type EndMaintenanceRequestObject struct {
-	ID QueryID `json:"id"`
+	ID     QueryID `json:"id"`
+	Params EndMaintenanceParams
 }
 
 type EndMaintenanceResponseObject interface {
@@ -16140,8 +16360,9 @@ func (response GetProposaldefaultApplicationProblemPlusJSONResponse) VisitGetPro
 }
 
 type DecideProposalRequestObject struct {
-	ID   QueryID `json:"id"`
-	Body *DecideProposalJSONRequestBody
+	ID     QueryID `json:"id"`
+	Params DecideProposalParams
+	Body   *DecideProposalJSONRequestBody
 }
 
 type DecideProposalResponseObject interface {
@@ -19913,10 +20134,11 @@ func (sh *strictHandler) GetConflict(ctx *fiber.Ctx, id QueryID) error {
 }
 
 // DecideConflict operation middleware
-func (sh *strictHandler) DecideConflict(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) DecideConflict(ctx *fiber.Ctx, id QueryID, params DecideConflictParams) error {
 	var request DecideConflictRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	var body DecideConflictJSONRequestBody
 	var err error
@@ -20962,10 +21184,11 @@ func (sh *strictHandler) ListEdgeProposals(ctx *fiber.Ctx, params ListEdgePropos
 }
 
 // DecideEdgeProposal operation middleware
-func (sh *strictHandler) DecideEdgeProposal(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) DecideEdgeProposal(ctx *fiber.Ctx, id QueryID, params DecideEdgeProposalParams) error {
 	var request DecideEdgeProposalRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	var body DecideEdgeProposalJSONRequestBody
 	var err error
@@ -21336,10 +21559,11 @@ func (sh *strictHandler) UpdateMaintenance(ctx *fiber.Ctx, id QueryID, params Up
 }
 
 // EndMaintenance operation middleware
-func (sh *strictHandler) EndMaintenance(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) EndMaintenance(ctx *fiber.Ctx, id QueryID, params EndMaintenanceParams) error {
 	var request EndMaintenanceRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.EndMaintenance(ctx.UserContext(), request.(EndMaintenanceRequestObject))
@@ -21809,10 +22033,11 @@ func (sh *strictHandler) GetProposal(ctx *fiber.Ctx, id QueryID) error {
 }
 
 // DecideProposal operation middleware
-func (sh *strictHandler) DecideProposal(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) DecideProposal(ctx *fiber.Ctx, id QueryID, params DecideProposalParams) error {
 	var request DecideProposalRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	var body DecideProposalJSONRequestBody
 	var err error

@@ -123,7 +123,8 @@ func (h *Hub) remove(r *Reader) {
 
 // Open returns a reader, or false when there are too many or the hub is closed.
 // The greeting comes first. A lastID of this hub is followed by what came after
-// it; any other lastID by the given reset event.
+// it; any other lastID by the given reset event. No id is of more than what the
+// reader has by then: it may break off anywhere and come back.
 // The owner is what [Hub.Prune] asks about.
 func (h *Hub) Open(owner any, lastID string, greeting, reset any) (*Reader, bool) {
 	h.mu.Lock()
@@ -136,17 +137,22 @@ func (h *Hub) Open(owner any, lastID string, greeting, reset any) (*Reader, bool
 	if err != nil {
 		return nil, false
 	}
-	r.rest = append([]byte("retry: 1000\n"), frame(h.epoch+"-"+strconv.FormatUint(h.seq, 10), "hello", hello)...)
-	if lastID != "" {
-		missed, ok := h.after(lastID)
-		if !ok {
-			if all, err := json.Marshal(reset); err == nil {
-				r.rest = append(r.rest, frame("", "changed", all)...)
-			}
-		}
+	all, err := json.Marshal(reset)
+	if err != nil {
+		return nil, false
+	}
+	now := h.epoch + "-" + strconv.FormatUint(h.seq, 10)
+	r.rest = []byte("retry: 1000\n")
+	switch missed, known := h.after(lastID); {
+	case lastID == "":
+		r.rest = append(r.rest, frame(now, "hello", hello)...)
+	case known:
+		r.rest = append(r.rest, frame("", "hello", hello)...)
 		for _, m := range missed {
 			r.rest = append(r.rest, m.text...)
 		}
+	default:
+		r.rest = append(append(r.rest, frame("", "hello", hello)...), frame(now, "changed", all)...)
 	}
 	h.readers[r] = struct{}{}
 	h.clients.Set(float64(len(h.readers)))

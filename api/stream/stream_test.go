@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,54 @@ func TestReaderGetsWhatItMissed(t *testing.T) {
 		}
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestABreakAnywhereLosesNothing has a reader come back, break off after each of the events that it is sent
+// then, and come back again.
+func TestABreakAnywhereLosesNothing(t *testing.T) {
+	h, _ := hub(t, 1)
+	for n := range 300 {
+		send(t, h, n)
+	}
+	read := func(last string) []string {
+		t.Helper()
+		r, ok := h.Open(nil, last, "hello", "all")
+		if !ok {
+			t.Fatal("refused")
+		}
+		buf := make([]byte, 1<<16)
+		n, err := r.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(strings.TrimSuffix(string(buf[:n]), "\n\n"), "\n\n")
+	}
+	data := func(events []string) (out []string) {
+		for _, e := range events {
+			_, text, _ := strings.Cut(e, "data: ")
+			if text != `"hello"` {
+				out = append(out, text)
+			}
+		}
+		return out
+	}
+	for _, first := range []string{"e-300", "e-297", "e-2", "old-3", "junk"} {
+		whole := read(first)
+		for n := range len(whole) + 1 {
+			last := first
+			for _, e := range whole[:n] {
+				if _, id, ok := strings.Cut("\n"+e, "\nid: "); ok {
+					last, _, _ = strings.Cut(id, "\n")
+				}
+			}
+			if got := append(data(whole[:n]), data(read(last))...); !slices.Equal(got, data(whole)) {
+				t.Errorf("%s, broken off after %d events and gone on after %s: %v, want %v", first, n, last, got, data(whole))
+			}
 		}
 	}
 }

@@ -212,7 +212,7 @@ func (s *server) collect(settings collectors.Settings, rec *collectortest.Record
 	cfg.SampleInterval = 100 * time.Millisecond
 	cfg.TLS.CAFile, cfg.TLS.CertFile, cfg.TLS.KeyFile = s.auth.File, s.cert.CertFile, s.cert.KeyFile
 	c, err := cfg.New(schemas.Resource{
-		ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrAgentAddress: s.addr},
+		ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrAgentAddress: s.addr}),
 	}, settings)
 	if err != nil {
 		s.t.Fatal(err)

@@ -150,7 +150,7 @@ func (s *server) driver() control.Driver {
 // settings know one server.
 func settings(addr string) control.Settings {
 	return control.Settings{Resource: func(id string) (schemas.Resource, bool) {
-		return schemas.Resource{ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrAgentAddress: addr}}, id == "gpu-r01-01"
+		return schemas.Resource{ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrAgentAddress: addr})}, id == "gpu-r01-01"
 	}}
 }
 

@@ -127,7 +127,7 @@ func (s *stack) acting(resources []schemas.Resource) (out []probe.Probe, err err
 			continue
 		}
 		for _, server := range resources {
-			if server.Kind != schemas.KindServer || len(l.attrs) > 0 && !slices.ContainsFunc(l.attrs, func(a string) bool { return server.Attrs[a] != "" }) {
+			if server.Kind != schemas.KindServer || len(l.attrs) > 0 && !slices.ContainsFunc(l.attrs, func(a string) bool { return server.Attrs.Get(a) != "" }) {
 				continue
 			}
 			if dialsIn(server) && slices.Contains(l.attrs, schemas.AttrAgentAddress) {
@@ -165,7 +165,7 @@ func addresses(r schemas.Resource) (out []string) {
 		schemas.AttrRedfishURL, schemas.AttrIPMIIP, schemas.AttrManagementIP, schemas.AttrGNMIAddress, schemas.AttrExporterURL,
 		schemas.AttrKmsgPath, schemas.AttrAgentAddress,
 	} {
-		v := r.Attrs[key]
+		v := r.Attrs.Get(key)
 		if v == "" {
 			continue
 		}

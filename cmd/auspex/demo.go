@@ -128,7 +128,7 @@ func (s *stack) runFile(url string) runFile {
 	for _, r := range s.inv.Snapshot().Resources() {
 		at := map[string]string{}
 		for _, k := range endpoints {
-			if v := r.Attrs[k]; v != "" {
+			if v := r.Attrs.Get(k); v != "" {
 				at[k] = v
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -57,7 +56,7 @@ func (a *agents) Agents() []enrol.Who {
 		a.generation, a.dialled = snap.Generation, nil
 		for _, r := range a.cfg.Targets(snap.Resources()) {
 			if !dialsIn(r) {
-				a.dialled = append(a.dialled, enrol.Who{Server: r.ID, Address: r.Attrs[schemas.AttrAgentAddress]})
+				a.dialled = append(a.dialled, enrol.Who{Server: r.ID, Address: r.Attrs.Get(schemas.AttrAgentAddress)})
 			}
 		}
 	}
@@ -249,9 +248,8 @@ func showProposal(p *enrol.Proposal, out io.Writer) {
 			fmt.Fprintf(out, "  (%s)", d.Why)
 		}
 		if at := slices.IndexFunc(p.Fragment.Resources, func(r schemas.Resource) bool { return r.ID == d.Resource }); at >= 0 && d.Verb == enrol.Added {
-			attrs := p.Fragment.Resources[at].Attrs
-			for _, k := range slices.Sorted(maps.Keys(attrs)) {
-				fmt.Fprintf(out, "  %s=%q", k, attrs[k])
+			for k, v := range p.Fragment.Resources[at].Attrs.All() {
+				fmt.Fprintf(out, "  %s=%q", k, v)
 			}
 		}
 		fmt.Fprintln(out)

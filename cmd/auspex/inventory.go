@@ -207,7 +207,7 @@ func (s *stack) checkCredentials(ctx context.Context, resources []schemas.Resour
 	var errs []error
 	seen := map[string]bool{}
 	for _, r := range resources {
-		ref := r.Attrs[schemas.AttrCredential]
+		ref := r.Attrs.Get(schemas.AttrCredential)
 		if ref == "" || seen[ref] {
 			continue
 		}

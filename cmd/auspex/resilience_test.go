@@ -214,8 +214,8 @@ func TestADeviceThatCannotBeReadStopsNoOther(t *testing.T) {
 	var output strings.Builder
 	s := newStack(DefaultConfig(), io.Discard, &output)
 	s.reconcile(r, []schemas.Resource{
-		{ID: "good", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrRedfishURL: "https://192.0.2.1"}},
-		{ID: "bad", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrRedfishURL: "not an address"}},
+		{ID: "good", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrRedfishURL: "https://192.0.2.1"})},
+		{ID: "bad", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrRedfishURL: "not an address"})},
 	})
 	if n := r.Targets()["redfish"]; n != 1 {
 		t.Errorf("%d devices are read, want 1", n)
@@ -262,13 +262,13 @@ func TestHostileDevicesHarmNeitherTheOthersNorTheEnd(t *testing.T) {
 	addr := mute.Addr().String()
 	inventory := filepath.Join(dir, "topology.json")
 	doc, err := json.Marshal(schemas.Topology{Version: 1, Resources: []schemas.Resource{
-		{ID: "mute", Kind: schemas.KindServer, Attrs: map[string]string{
+		{ID: "mute", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{
 			schemas.AttrRedfishURL: "https://" + addr, schemas.AttrIPMIIP: addr, schemas.AttrExporterURL: "http://" + addr,
 			schemas.AttrKmsgPath: pipe,
-		}},
-		{ID: "bad", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrRedfishURL: "no address"}},
-		{ID: "leaf", Kind: schemas.KindSwitch, Attrs: map[string]string{schemas.AttrGNMIAddress: addr}},
-		{ID: "good", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrKmsgPath: healthy}},
+		})},
+		{ID: "bad", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrRedfishURL: "no address"})},
+		{ID: "leaf", Kind: schemas.KindSwitch, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrGNMIAddress: addr})},
+		{ID: "good", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrKmsgPath: healthy})},
 	}})
 	if err == nil {
 		err = os.WriteFile(inventory, doc, 0o600)

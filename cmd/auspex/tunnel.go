@@ -70,7 +70,7 @@ func (s *stack) controlling() control.Tunnels {
 
 // dialsIn tells whether nobody but a running process reaches a server's agent.
 func dialsIn(r schemas.Resource) bool {
-	return r.Attrs[schemas.AttrAgentAddress] == schemas.AgentDialsIn
+	return r.Attrs.Get(schemas.AttrAgentAddress) == schemas.AgentDialsIn
 }
 
 // admissions lets those in who have joined.

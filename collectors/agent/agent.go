@@ -108,7 +108,7 @@ func (c *Config) New(resource schemas.Resource, s collectors.Settings) (collecto
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	addr := resource.Attrs[schemas.AttrAgentAddress]
+	addr := resource.Attrs.Get(schemas.AttrAgentAddress)
 	if _, _, err := net.SplitHostPort(addr); err != nil && addr != schemas.AgentDialsIn {
 		return nil, fmt.Errorf("%s of %s: %w", schemas.AttrAgentAddress, resource.ID, err)
 	}

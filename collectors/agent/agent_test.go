@@ -138,7 +138,7 @@ func (n *node) serve(t testing.TB) schemas.Resource {
 }
 
 func at(addr string) schemas.Resource {
-	return schemas.Resource{ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrAgentAddress: addr}}
+	return schemas.Resource{ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrAgentAddress: addr})}
 }
 
 func load(t testing.TB, dir string) *node {
@@ -221,7 +221,7 @@ func newHub(t *testing.T) *hub {
 // reach lets a machine dial in, and returns its target when it is there.
 func (h *hub) reach(t testing.TB, r schemas.Resource) schemas.Resource {
 	t.Helper()
-	addr, dir := r.Attrs[schemas.AttrAgentAddress], t.TempDir()
+	addr, dir := r.Attrs.Get(schemas.AttrAgentAddress), t.TempDir()
 	own, err := outbound.Identity(filepath.Join(dir, "key"))
 	if err != nil {
 		t.Fatal(err)

@@ -116,10 +116,10 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	u, err := url.Parse(target.Attrs[schemas.AttrExporterURL])
+	u, err := url.Parse(target.Attrs.Get(schemas.AttrExporterURL))
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf(
-			"%s of %s is not an HTTP address: %.80q", schemas.AttrExporterURL, target.ID, target.Attrs[schemas.AttrExporterURL],
+			"%s of %s is not an HTTP address: %.80q", schemas.AttrExporterURL, target.ID, target.Attrs.Get(schemas.AttrExporterURL),
 		)
 	}
 	if u.Path == "" || u.Path == "/" {
@@ -131,7 +131,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	expect, _ := strconv.Atoi(target.Attrs[AttrGPUs])
+	expect, _ := strconv.Atoi(target.Attrs.Get(AttrGPUs))
 	x := &scraper{
 		cfg: *c, device: target.ID, url: u.String(), expect: min(max(expect, 0), 1024), settings: s,
 		log: s.Log, metrics: newMetrics(s.Metrics),

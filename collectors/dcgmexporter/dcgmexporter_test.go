@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func target(url string) schemas.Resource {
-	return schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrExporterURL: url}}
+	return schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrExporterURL: url})}
 }
 
 func serve(t testing.TB, h http.HandlerFunc) schemas.Resource {

@@ -91,7 +91,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	addr := target.Attrs[schemas.AttrGNMIAddress]
+	addr := target.Attrs.Get(schemas.AttrGNMIAddress)
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return nil, fmt.Errorf("%s of %s: %w", schemas.AttrGNMIAddress, target.ID, err)
 	}
@@ -102,7 +102,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		s.Now = time.Now
 	}
 	sub := &subscriber{
-		cfg: *c, device: target.ID, addr: addr, credential: target.Attrs[schemas.AttrCredential], settings: s,
+		cfg: *c, device: target.ID, addr: addr, credential: target.Attrs.Get(schemas.AttrCredential), settings: s,
 		log: s.Log, metrics: newMetrics(s.Metrics), optional: true,
 	}
 	return sub, nil

@@ -99,7 +99,7 @@ func serve(t testing.TB, f *fake) schemas.Resource {
 
 func target(addr string) schemas.Resource {
 	return schemas.Resource{
-		ID: "leaf-1", Kind: schemas.KindSwitch, Attrs: map[string]string{schemas.AttrGNMIAddress: addr, schemas.AttrCredential: "switches"},
+		ID: "leaf-1", Kind: schemas.KindSwitch, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrGNMIAddress: addr, schemas.AttrCredential: "switches"}),
 	}
 }
 

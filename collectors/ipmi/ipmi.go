@@ -89,7 +89,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		return nil, err
 	}
 	conn, err := ipmi.New(ipmi.Options{
-		Addr: target.Attrs[schemas.AttrIPMIIP], Timeout: c.Timeout, Retries: c.Retries, CipherSuites: c.CipherSuites,
+		Addr: target.Attrs.Get(schemas.AttrIPMIIP), Timeout: c.Timeout, Retries: c.Retries, CipherSuites: c.CipherSuites,
 	})
 	if err != nil {
 		return nil, err
@@ -142,8 +142,8 @@ type reader struct {
 // Run implements [collectors.Collector].
 func (r *reader) Run(ctx context.Context, out collectors.Emitter) error {
 	defer func() { _ = r.conn.Close(ctx) }()
-	if !r.conn.Connected() && r.s.Secrets != nil && r.target.Attrs[schemas.AttrCredential] != "" {
-		user, password, err := r.s.Secrets.Secret(ctx, r.target.Attrs[schemas.AttrCredential])
+	if !r.conn.Connected() && r.s.Secrets != nil && r.target.Attrs.Get(schemas.AttrCredential) != "" {
+		user, password, err := r.s.Secrets.Secret(ctx, r.target.Attrs.Get(schemas.AttrCredential))
 		if err != nil {
 			return fmt.Errorf("credential of %s: %w", r.target.ID, err)
 		}

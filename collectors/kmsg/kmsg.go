@@ -78,7 +78,7 @@ func (*Config) Evidence() collectors.Evidence {
 
 // New implements [collectors.Config].
 func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors.Collector, error) {
-	path := target.Attrs[schemas.AttrKmsgPath]
+	path := target.Attrs.Get(schemas.AttrKmsgPath)
 	if path == "" {
 		return nil, fmt.Errorf("%s has no attribute %s", target.ID, schemas.AttrKmsgPath)
 	}

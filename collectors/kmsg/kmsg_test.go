@@ -60,7 +60,7 @@ const fallen = "NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>,
 // until it has ended by itself.
 func (h *host) start(s collectors.Settings, out collectors.Emitter) (stop, end func() error) {
 	h.t.Helper()
-	c, err := Default().New(schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrKmsgPath: h.path}}, s)
+	c, err := Default().New(schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrKmsgPath: h.path})}, s)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 		t.Error("poll_interval 0 is accepted")
 	}
 	got := Default().Targets([]schemas.Resource{
-		{ID: "a", Kind: "server", Attrs: map[string]string{"kmsg_path": "/x"}}, {ID: "b", Kind: "server"},
+		{ID: "a", Kind: "server", Attrs: schemas.AttrsOf(map[string]string{"kmsg_path": "/x"})}, {ID: "b", Kind: "server"},
 	})
 	if len(got) != 1 || got[0].ID != "a" {
 		t.Errorf("targets %v", got)
@@ -259,7 +259,7 @@ func TestConformance(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrKmsgPath: path}}
+		return schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrKmsgPath: path})}
 	}
 	collectortest.Run(t, collectortest.Harness{
 		Name: Name,
@@ -359,7 +359,7 @@ func TestAWriterThatIsFasterThanTheReaderDoesNotHoldItsEnd(t *testing.T) {
 	}
 	defer f.Close()
 	c, err := Default().New(
-		schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrKmsgPath: h.path}},
+		schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrKmsgPath: h.path})},
 		collectortest.Settings(),
 	)
 	if err != nil {

@@ -101,7 +101,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	opt := redfish.Options{URL: target.Attrs[schemas.AttrRedfishURL], Timeout: c.Timeout}
+	opt := redfish.Options{URL: target.Attrs.Get(schemas.AttrRedfishURL), Timeout: c.Timeout}
 	if _, err := redfish.New(opt); err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (r *reader) Run(ctx context.Context, out collectors.Emitter) error {
 
 func (r *reader) open(ctx context.Context) error {
 	opt := r.opt
-	if ref := r.target.Attrs[schemas.AttrCredential]; ref != "" && r.s.Secrets != nil {
+	if ref := r.target.Attrs.Get(schemas.AttrCredential); ref != "" && r.s.Secrets != nil {
 		var err error
 		if opt.User, opt.Password, err = r.s.Secrets.Secret(ctx, ref); err != nil {
 			return fmt.Errorf("credential of %s: %w", r.target.ID, err)

@@ -17,9 +17,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func target(url string) schemas.Resource {
-	return schemas.Resource{ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: map[string]string{
+	return schemas.Resource{ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{
 		schemas.AttrRedfishURL: url, schemas.AttrCredential: "bmc",
-	}}
+	})}
 }
 
 func openTree(t testing.TB, input string) *redfishtest.Tree {

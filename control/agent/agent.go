@@ -118,7 +118,7 @@ func (h hand) open(ctx context.Context, s control.Step) (call, error) {
 	if !ok {
 		return call{}, fmt.Errorf("%w: %s is not in the inventory", control.ErrCannot, s.Server)
 	}
-	addr := r.Attrs[schemas.AttrAgentAddress]
+	addr := r.Attrs.Get(schemas.AttrAgentAddress)
 	if addr == "" {
 		return call{}, fmt.Errorf("%w: %s has no node agent: set its attribute %s", control.ErrCannot, s.Server, schemas.AttrAgentAddress)
 	}

@@ -77,15 +77,15 @@ func (c *Config) target(ctx context.Context, s control.Settings, server string) 
 	}
 	t = bmc.Target{Server: server, Timeout: c.Timeout, Gate: s.Gate}
 	if c.Protocol != "ipmi" {
-		t.RedfishURL = r.Attrs[schemas.AttrRedfishURL]
+		t.RedfishURL = r.Attrs.Get(schemas.AttrRedfishURL)
 	}
 	if c.Protocol != "redfish" {
-		t.IPMIAddr = r.Attrs[schemas.AttrIPMIIP]
+		t.IPMIAddr = r.Attrs.Get(schemas.AttrIPMIIP)
 	}
 	if t.RedfishURL == "" && t.IPMIAddr == "" {
 		return t, fmt.Errorf("%s has no address in the inventory for protocol %s: set redfish_url or ipmi_ip", server, c.Protocol)
 	}
-	if ref := r.Attrs[schemas.AttrCredential]; ref != "" {
+	if ref := r.Attrs.Get(schemas.AttrCredential); ref != "" {
 		t.User, t.Password, err = s.Secrets.Secret(ctx, ref)
 	}
 	return t, err

@@ -30,9 +30,9 @@ func settings(redfishURL, ipmiAddr string) control.Settings {
 	return control.Settings{
 		Secrets: secret{}, Gate: bmc.NewGate(),
 		Resource: func(id string) (schemas.Resource, bool) {
-			return schemas.Resource{ID: "s1", Kind: schemas.KindServer, Attrs: map[string]string{
+			return schemas.Resource{ID: "s1", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{
 				schemas.AttrRedfishURL: redfishURL, schemas.AttrIPMIIP: ipmiAddr, schemas.AttrCredential: "bmc",
-			}}, id == "s1"
+			})}, id == "s1"
 		},
 	}
 }

@@ -150,7 +150,7 @@ func later(a, b time.Time) time.Time {
 func models(t *schemas.Topology) map[string]string {
 	parent, own := map[string]string{}, map[string]string{}
 	for _, r := range t.Resources {
-		parent[r.ID], own[r.ID] = r.Parent, r.Attrs[schemas.AttrModel]
+		parent[r.ID], own[r.ID] = r.Parent, r.Attrs.Get(schemas.AttrModel)
 	}
 	out := map[string]string{}
 	for id := range own {

@@ -16,7 +16,7 @@ func trouble(times int, supply func(n int) string, verdict func(n int, i *schema
 	add := func(id, kind, parent, model string) {
 		r := schemas.Resource{ID: id, Kind: kind, Parent: parent}
 		if model != "" {
-			r.Attrs = map[string]string{schemas.AttrModel: model}
+			r.Attrs = schemas.AttrsOf(map[string]string{schemas.AttrModel: model})
 		}
 		l.topology.Resources = append(l.topology.Resources, r)
 	}

@@ -24,9 +24,9 @@ const (
 // hall is two servers at a leaf, which is at a spine. Of a third server the inventory knows no cable.
 func hall() schemas.Topology {
 	res := func(id, kind, parent string, attrs ...string) schemas.Resource {
-		r := schemas.Resource{ID: id, Kind: kind, Parent: parent, Attrs: map[string]string{}}
+		r := schemas.Resource{ID: id, Kind: kind, Parent: parent}
 		for i := 0; i < len(attrs); i += 2 {
-			r.Attrs[attrs[i]] = attrs[i+1]
+			r.Attrs = r.Attrs.With(attrs[i], attrs[i+1])
 		}
 		return r
 	}

@@ -76,7 +76,7 @@ func judge(snap *cmdb.Snapshot, device, port string, seen []schemas.Neighbor) (v
 	if far := cables(snap, e.part); len(far) > 0 { // the cable of the other end goes elsewhere
 		return contradicts, local, conflict(schemas.ConflictSide{Value: strings.Join(far, ", "), Resource: e.part})
 	}
-	if r, _ := snap.Resource(e.device); r.Attrs[schemas.AttrGNMIAddress] != "" && e.part < local {
+	if r, _ := snap.Resource(e.device); r.Attrs.Get(schemas.AttrGNMIAddress) != "" && e.part < local {
 		return unlisted, local, nil // the other end tells of the same cable
 	}
 	return contradicts, local, conflict(schemas.ConflictSide{})
@@ -154,8 +154,8 @@ func only(snap *cmdb.Snapshot, device, part string) bool {
 	walk = func(id string, depth int) {
 		for _, child := range snap.Children(id) {
 			other, _ := snap.Resource(child)
-			a, err1 := net.ParseMAC(other.Attrs[schemas.AttrMAC])
-			b, err2 := net.ParseMAC(r.Attrs[schemas.AttrMAC])
+			a, err1 := net.ParseMAC(other.Attrs.Get(schemas.AttrMAC))
+			b, err2 := net.ParseMAC(r.Attrs.Get(schemas.AttrMAC))
 			if err1 == nil && err2 == nil && slices.Equal(a, b) {
 				n++
 			}

@@ -69,12 +69,12 @@ type Inventory struct {
 	follower Follower // nil where nobody follows
 	snap     atomic.Pointer[Snapshot]
 
-	mu        sync.Mutex // one change at a time
-	stored    version
-	sources   []brought // what each source brings
-	sourcesOf int64     // the version of the resources at which that was read
-	changed   chan struct{}
-	watch     sync.Mutex
+	mu      sync.Mutex // one change at a time
+	stored  version
+	sources []brought // what each source brings, where there is no database
+	wholly  bool      // all of the inventory is looked at for each addition: a test compares
+	changed chan struct{}
+	watch   sync.Mutex
 
 	problems  prometheus.Counter
 	reloads   *prometheus.CounterVec
@@ -131,7 +131,7 @@ func (i *Inventory) Changed() <-chan struct{} {
 
 func (i *Inventory) publish(s *Snapshot) {
 	i.snap.Store(s)
-	i.resources.Set(float64(len(s.resources)))
+	i.resources.Set(float64(s.Len()))
 	i.running.Set(float64(len(s.workloads)))
 	i.watch.Lock()
 	close(i.changed)
@@ -219,7 +219,7 @@ func (i *Inventory) load(ctx context.Context) error {
 			return err
 		}
 		if whole = v.resources != i.stored.resources || generation == 0; whole {
-			if t, err = scanTopology(ctx, tx); err != nil {
+			if g, t, err = i.catchUp(ctx, tx, old, v.resources); err != nil {
 				return err
 			}
 		}
@@ -242,8 +242,10 @@ func (i *Inventory) load(ctx context.Context) error {
 		return fmt.Errorf("load inventory: %w", err)
 	}
 	if whole {
-		g, generation = newGraph(t, i.cfg.Site), generation+1
-		i.sources = nil
+		generation++
+		if g == nil {
+			g = newGraph(t, i.cfg.Site)
+		}
 	}
 	jobs := make(map[string]schemas.Workload, len(t.Workloads))
 	for _, w := range t.Workloads {
@@ -254,15 +256,35 @@ func (i *Inventory) load(ctx context.Context) error {
 	return nil
 }
 
+// catchUp returns the graph with what other processes have changed, or all that there is.
+func (i *Inventory) catchUp(ctx context.Context, q querier, old *Snapshot, version int64) (g *graph, t schemas.Topology, err error) {
+	if old.Generation > 0 && version > i.stored.resources {
+		names, known, err := missed(ctx, q, i.stored.resources, version)
+		if err != nil {
+			return nil, t, err
+		}
+		if known {
+			g, err = caughtUp(ctx, q, old.graph, names)
+			return g, t, err
+		}
+	}
+	t, err = scanTopology(ctx, q)
+	return nil, t, err
+}
+
+func scanResource(rows *sql.Rows) (r schemas.Resource, err error) {
+	var attrs string
+	if err := rows.Scan(&r.ID, &r.Kind, &r.Parent, &attrs); err != nil {
+		return r, err
+	}
+	return r, unmarshal(attrs, &r.Attrs)
+}
+
 func scanTopology(ctx context.Context, q querier) (t schemas.Topology, err error) {
 	err = scan(ctx, q, `SELECT id, kind, parent, attrs FROM inventory_resources ORDER BY id`, func(rows *sql.Rows) error {
-		var r schemas.Resource
-		var attrs string
-		if err := rows.Scan(&r.ID, &r.Kind, &r.Parent, &attrs); err != nil {
-			return err
-		}
+		r, err := scanResource(rows)
 		t.Resources = append(t.Resources, r)
-		return unmarshal(attrs, &t.Resources[len(t.Resources)-1].Attrs)
+		return err
 	})
 	if err != nil {
 		return t, err
@@ -276,7 +298,11 @@ func scanTopology(ctx context.Context, q querier) (t schemas.Topology, err error
 }
 
 func scan(ctx context.Context, q querier, query string, each func(*sql.Rows) error) error {
-	rows, err := q.QueryContext(ctx, query)
+	return scanWith(ctx, q, query, nil, each)
+}
+
+func scanWith(ctx context.Context, q querier, query string, args []any, each func(*sql.Rows) error) error {
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -369,14 +395,14 @@ func sameWorkload(a, b schemas.Workload) bool {
 	return true
 }
 
-func writeResources(ctx context.Context, tx *sql.Tx, put []schemas.Resource, remove []string) error {
+func writeResources(ctx context.Context, tx *sql.Tx, put []schemas.Resource, said map[string]string, remove []string) error {
 	for _, id := range remove {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM inventory_resources WHERE id=$1`, id); err != nil {
 			return err
 		}
 	}
-	stmt, err := tx.PrepareContext(ctx, `INSERT INTO inventory_resources (id, kind, parent, attrs) VALUES ($1,$2,$3,$4)
-ON CONFLICT (id) DO UPDATE SET kind=excluded.kind, parent=excluded.parent, attrs=excluded.attrs`)
+	stmt, err := tx.PrepareContext(ctx, `INSERT INTO inventory_resources (id, kind, parent, attrs, said) VALUES ($1,$2,$3,$4,$5)
+ON CONFLICT (id) DO UPDATE SET kind=excluded.kind, parent=excluded.parent, attrs=excluded.attrs, said=excluded.said`)
 	if err != nil {
 		return err
 	}
@@ -386,14 +412,14 @@ ON CONFLICT (id) DO UPDATE SET kind=excluded.kind, parent=excluded.parent, attrs
 		if err != nil {
 			return err
 		}
-		if _, err := stmt.ExecContext(ctx, r.ID, r.Kind, r.Parent, attrs); err != nil {
+		if _, err := stmt.ExecContext(ctx, r.ID, r.Kind, r.Parent, attrs, said[r.ID]); err != nil {
 			return fmt.Errorf("resource %s: %w", r.ID, err)
 		}
 	}
 	return nil
 }
 
-func writeLinks(ctx context.Context, tx *sql.Tx, add, drop []schemas.Link) error {
+func writeLinks(ctx context.Context, tx *sql.Tx, add []schemas.Link, said map[schemas.Link]string, drop []schemas.Link) error {
 	for _, l := range drop {
 		if _, err := tx.ExecContext(
 			ctx, `DELETE FROM inventory_links WHERE from_id=$1 AND to_id=$2 AND kind=$3`, l.From, l.To, l.Kind,
@@ -401,13 +427,13 @@ func writeLinks(ctx context.Context, tx *sql.Tx, add, drop []schemas.Link) error
 			return err
 		}
 	}
-	stmt, err := tx.PrepareContext(ctx, `INSERT INTO inventory_links (from_id, to_id, kind) VALUES ($1,$2,$3) ON CONFLICT DO NOTHING`)
+	stmt, err := tx.PrepareContext(ctx, `INSERT INTO inventory_links (from_id, to_id, kind, said) VALUES ($1,$2,$3,$4) ON CONFLICT DO NOTHING`)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stmt.Close() }()
 	for _, l := range add {
-		if _, err := stmt.ExecContext(ctx, l.From, l.To, l.Kind); err != nil {
+		if _, err := stmt.ExecContext(ctx, l.From, l.To, l.Kind, said[l]); err != nil {
 			return fmt.Errorf("link from %s to %s: %w", l.From, l.To, err)
 		}
 	}

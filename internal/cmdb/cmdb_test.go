@@ -39,9 +39,9 @@ func fleet() schemas.Topology {
 			{ID: "crac-1", Kind: "crac"},
 			{ID: "r01", Kind: "rack", Parent: "dc1"},
 			{ID: "pdu-a", Kind: "pdu", Parent: "r01"},
-			{ID: "s1", Kind: "server", Parent: "r01", Attrs: attr("serial", "S123", "model", "DGX H100")},
-			{ID: "s1/gpu0", Kind: "gpu", Parent: "s1", Attrs: attr("pci", "0000:1b:00.0", "uuid", "GPU-Aa", "aliases", "GPU_SXM_1")},
-			{ID: "s1/gpu1", Kind: "gpu", Parent: "s1", Attrs: attr("pci", "00000000:3D:00.0", "model", "H200", "aliases", "GPU_SXM_2")},
+			{ID: "s1", Kind: "server", Parent: "r01", Attrs: schemas.AttrsOf(attr("serial", "S123", "model", "DGX H100"))},
+			{ID: "s1/gpu0", Kind: "gpu", Parent: "s1", Attrs: schemas.AttrsOf(attr("pci", "0000:1b:00.0", "uuid", "GPU-Aa", "aliases", "GPU_SXM_1"))},
+			{ID: "s1/gpu1", Kind: "gpu", Parent: "s1", Attrs: schemas.AttrsOf(attr("pci", "00000000:3D:00.0", "model", "H200", "aliases", "GPU_SXM_2"))},
 			{ID: "s1/psu0", Kind: "psu", Parent: "s1"},
 			{ID: "s1/psu1", Kind: "psu", Parent: "s1"},
 			{ID: "s1/fan3", Kind: "fan", Parent: "s1"},
@@ -49,9 +49,9 @@ func fleet() schemas.Topology {
 			{ID: "s1/dimm4", Kind: "dimm", Parent: "s1"},
 			{ID: "s1/cpu1", Kind: "cpu", Parent: "s1"},
 			{ID: "s1/bmc", Kind: "bmc", Parent: "s1"},
-			{ID: "s1/nic0", Kind: "nic", Parent: "s1", Attrs: attr("mac", "AA:bb:cc:00:11:22")},
+			{ID: "s1/nic0", Kind: "nic", Parent: "s1", Attrs: schemas.AttrsOf(attr("mac", "AA:bb:cc:00:11:22"))},
 			{ID: "s2", Kind: "server", Parent: "r01"},
-			{ID: "s2/gpu0", Kind: "gpu", Parent: "s2", Attrs: attr("pci", "0000:1b:00.0")},
+			{ID: "s2/gpu0", Kind: "gpu", Parent: "s2", Attrs: schemas.AttrsOf(attr("pci", "0000:1b:00.0"))},
 			{ID: "leaf", Kind: "switch", Parent: "r01"},
 			{ID: "leaf/Ethernet1", Kind: "port", Parent: "leaf"},
 			{ID: "leaf/Ethernet11", Kind: "port", Parent: "leaf"},
@@ -329,7 +329,7 @@ func TestInventorySurvivesAndIsSharedBetweenProcesses(t *testing.T) {
 	changed = second.Changed()
 	smaller := fleet()
 	smaller.Resources = smaller.Resources[:len(smaller.Resources)-1]
-	smaller.Resources[4].Attrs = map[string]string{"serial": "S124"}
+	smaller.Resources[4].Attrs = schemas.AttrsOf(map[string]string{"serial": "S124"})
 	smaller.Links = smaller.Links[1:]
 	r, err = first.Import(t.Context(), cmdb.Draft{Topology: smaller}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()})
 	if err != nil || r.Removed != 1 || r.Changed != 1 || r.Added != 0 {

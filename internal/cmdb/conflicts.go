@@ -70,7 +70,7 @@ func differences(sources []brought) (out []schemas.Conflict) {
 				note("kind", was.r.Kind, r.Kind)
 				note("parent", was.r.Parent, r.Parent)
 				for _, attr := range held {
-					left, right := was.r.Attrs[attr], r.Attrs[attr]
+					left, right := was.r.Attrs.Get(attr), r.Attrs.Get(attr)
 					if !Identifies(left) || !Identifies(right) || identity(left) == identity(right) || attr == schemas.AttrPCI && PCI(left) == PCI(right) {
 						continue
 					}
@@ -112,7 +112,7 @@ func twice(sources []brought, t schemas.Topology) (out []schemas.Conflict) {
 	by := map[string][]int{}
 	for k := range t.Resources {
 		r := &t.Resources[k]
-		if serial := r.Attrs[schemas.AttrSerial]; slices.Contains(unique, r.Kind) && Identifies(serial) {
+		if serial := r.Attrs.Get(schemas.AttrSerial); slices.Contains(unique, r.Kind) && Identifies(serial) {
 			key := r.Kind + " " + identity(serial)
 			by[key] = append(by[key], k)
 		}
@@ -126,8 +126,8 @@ func twice(sources []brought, t schemas.Topology) (out []schemas.Conflict) {
 			}
 			out = append(out, schemas.Conflict{
 				Kind: schemas.ConflictSerialTwice, Resource: a.ID, Field: schemas.AttrSerial,
-				Left:  schemas.ConflictSide{Source: schemas.SideInventory, Value: a.Attrs[schemas.AttrSerial]},
-				Right: schemas.ConflictSide{Source: schemas.SideInventory, Value: b.Attrs[schemas.AttrSerial], Resource: b.ID},
+				Left:  schemas.ConflictSide{Source: schemas.SideInventory, Value: a.Attrs.Get(schemas.AttrSerial)},
+				Right: schemas.ConflictSide{Source: schemas.SideInventory, Value: b.Attrs.Get(schemas.AttrSerial), Resource: b.ID},
 			})
 		}
 	}
@@ -152,7 +152,7 @@ func name(sources []brought, all []schemas.Conflict) {
 	for _, s := range sources {
 		for k := range s.t.Resources {
 			r := &s.t.Resources[k]
-			for _, side := range sides[said{r.ID, r.Attrs[schemas.AttrSerial]}] {
+			for _, side := range sides[said{r.ID, r.Attrs.Get(schemas.AttrSerial)}] {
 				side.Source = s.source
 			}
 		}
@@ -161,7 +161,7 @@ func name(sources []brought, all []schemas.Conflict) {
 
 // contradictions opens what is found between sources, and settles what is no more, within the
 // transaction of the import.
-func contradictions(ctx context.Context, tx *sql.Tx, now time.Time, found []schemas.Conflict, t schemas.Topology) error {
+func contradictions(ctx context.Context, tx *sql.Tx, now time.Time, found []schemas.Conflict, diff *difference) error {
 	slices.SortFunc(found, func(a, b schemas.Conflict) int {
 		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Field, b.Field), strings.Compare(conflicts.ID(&a), conflicts.ID(&b)))
 	})
@@ -172,6 +172,7 @@ func contradictions(ctx context.Context, tx *sql.Tx, now time.Time, found []sche
 	for i := range found {
 		still[conflicts.ID(&found[i])], subjects[about(&found[i])] = true, true
 	}
+	t := &diff.t
 	there := make(map[string]bool, len(t.Resources))
 	open := 0
 	for _, kind := range []string{schemas.ConflictTwoSources, schemas.ConflictSerialTwice} {
@@ -181,7 +182,7 @@ func contradictions(ctx context.Context, tx *sql.Tx, now time.Time, found []sche
 		}
 		for i := range all {
 			c := &all[i]
-			if !ours(c) {
+			if !ours(c) || !diff.touches(c) {
 				continue
 			}
 			if still[conflicts.ID(c)] {

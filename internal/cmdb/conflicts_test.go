@@ -40,13 +40,13 @@ func (l lists) brings(t *testing.T, source string, servers ...string) cmdb.Repor
 	top := schemas.Topology{Resources: []schemas.Resource{{ID: "dc1", Kind: schemas.KindSite}}}
 	for _, line := range servers {
 		words := strings.Fields(line)
-		r := schemas.Resource{ID: words[0], Kind: schemas.KindServer, Parent: "dc1", Attrs: map[string]string{}}
+		r := schemas.Resource{ID: words[0], Kind: schemas.KindServer, Parent: "dc1"}
 		if parent, part, ok := strings.Cut(words[0], "/"); ok {
 			r.Kind, r.Parent = strings.TrimRight(part, "0123456789"), parent
 		}
 		for _, w := range words[1:] {
 			k, v, _ := strings.Cut(w, "=")
-			r.Attrs[k] = strings.ReplaceAll(v, "_", " ")
+			r.Attrs = r.Attrs.With(k, strings.ReplaceAll(v, "_", " "))
 		}
 		top.Resources = append(top.Resources, r)
 	}

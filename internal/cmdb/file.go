@@ -92,7 +92,7 @@ func Read(text []byte) (schemas.Topology, []Problem, error) {
 	if err != nil {
 		return t, nil, err
 	}
-	t, more := validate(t, at, nil)
+	t, more := validate(t, at, nobody)
 	return t, append(problems, more...), nil
 }
 
@@ -243,10 +243,12 @@ func atLine(text []byte, err error) error {
 // no id or kind, an id twice, a parent that is not there or is a part
 // of its own child, a link that hangs in the air. A record that stands on a bad
 // one is bad too. Workloads keep the resources that are known.
-func Validate(t schemas.Topology) (schemas.Topology, []Problem) { return validate(t, places{}, nil) }
+func Validate(t schemas.Topology) (schemas.Topology, []Problem) {
+	return validate(t, places{}, nobody)
+}
 
 // validate is [Validate] for records that may also hang on known ones.
-func validate(t schemas.Topology, at places, others map[string]bool) (schemas.Topology, []Problem) {
+func validate(t schemas.Topology, at places, others func(id string) bool) (schemas.Topology, []Problem) {
 	var problems []Problem
 	n := 0 // line of the record that is looked at
 	bad := func(record, format string, args ...any) {
@@ -296,7 +298,7 @@ func validate(t schemas.Topology, at places, others map[string]bool) (schemas.To
 		parent := t.Resources[index[id]].Parent
 		state[id] = walking
 		switch _, known := index[parent]; {
-		case parent == "", !known && others[parent]:
+		case parent == "", !known && others(parent):
 			state[id] = good
 		case !known:
 			n = line(at.resources, index[id])
@@ -319,7 +321,7 @@ func validate(t schemas.Topology, at places, others map[string]bool) (schemas.To
 		}
 	}
 	there := func(id string) bool { // a bad record of this file does not hide the good one of another
-		return state[id] == good || others[id]
+		return state[id] == good || others(id)
 	}
 	type key struct{ from, to, kind string }
 	seen := make(map[key]bool, len(t.Links))
@@ -371,3 +373,5 @@ func validate(t schemas.Topology, at places, others map[string]bool) (schemas.To
 	}
 	return out, problems
 }
+
+func nobody(string) bool { return false }

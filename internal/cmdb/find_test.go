@@ -28,10 +28,10 @@ func fleetOf(t *testing.T, site string, more ...schemas.Resource) *cmdb.Snapshot
 func TestEveryNameOfAResourceFindsIt(t *testing.T) {
 	s := fleetOf(t, "dc1",
 		schemas.Resource{
-			ID: "s3", Kind: "server", Parent: "r01", Attrs: map[string]string{"serial": "TWIN", "uuid": "4C4C4544-0042-3510-8052-B4C04F4E4D32"},
+			ID: "s3", Kind: "server", Parent: "r01", Attrs: schemas.AttrsOf(map[string]string{"serial": "TWIN", "uuid": "4C4C4544-0042-3510-8052-B4C04F4E4D32"}),
 		},
-		schemas.Resource{ID: "s4", Kind: "server", Parent: "r01", Attrs: map[string]string{"serial": "twin"}},
-		schemas.Resource{ID: "s4/gpu0", Kind: "gpu", Parent: "s4", Attrs: map[string]string{"uuid": "GPU-5e2f1b3a-0c4d-4e5f-8a9b-0c1d2e3f4a5b"}},
+		schemas.Resource{ID: "s4", Kind: "server", Parent: "r01", Attrs: schemas.AttrsOf(map[string]string{"serial": "twin"})},
+		schemas.Resource{ID: "s4/gpu0", Kind: "gpu", Parent: "s4", Attrs: schemas.AttrsOf(map[string]string{"uuid": "GPU-5e2f1b3a-0c4d-4e5f-8a9b-0c1d2e3f4a5b"})},
 		schemas.Resource{ID: "S123", Kind: "server", Parent: "r01"},
 	)
 	for _, tc := range []struct {

@@ -63,18 +63,18 @@ func (i *Inventory) keep(ctx context.Context, old *Snapshot) (map[string]string,
 		return nil, err
 	}
 	out := make(map[string]string, len(named))
-	var whole func(id, why string)
-	whole = func(id, why string) {
-		if _, there := old.nodes[id]; !there || out[id] != "" {
+	var whole func(n number, why string)
+	whole = func(n number, why string) {
+		if n == none || out[old.at(n).ID] != "" {
 			return
 		}
-		out[id] = why
-		for _, part := range old.nodes[id].children {
+		out[old.at(n).ID] = why
+		for part := range old.parts(n) {
 			whole(part, why)
 		}
 	}
 	for id, why := range named {
-		whole(id, why)
+		whole(old.find(id), why)
 	}
 	return out, nil
 }
@@ -109,7 +109,7 @@ func (i *Inventory) followed(ctx context.Context) error {
 		return nil
 	}
 	n, kinds := 0, i.follower.Kinds()
-	all := i.Snapshot().resources
+	all := i.Snapshot().Resources()
 	for _, r := range all {
 		if slices.Contains(kinds, r.Kind) && (r.Kind == schemas.KindServer || i.Snapshot().Server(r.ID) != "") {
 			n++

@@ -59,13 +59,13 @@ func writeHistory(ctx context.Context, tx *sql.Tx, diff difference, old *Snapsho
 		}
 		return nil
 	}
-	if len(all) == 0 && len(old.nodes) == 0 {
+	if len(all) == 0 && old.Len() == 0 {
 		return put(now, schemas.Resource{}, 1)
 	}
-	write := func(s State, r schemas.Resource, was *node, kept int64) error {
+	write := func(s State, r schemas.Resource, was *schemas.Resource, kept int64) error {
 		if kept == 0 && was != nil {
 			if len(all) > 0 { // as the first import brought it
-				if err := put(all[0], *was.Resource, 1); err != nil {
+				if err := put(all[0], *was, 1); err != nil {
 					return err
 				}
 			}
@@ -84,7 +84,7 @@ func writeHistory(ctx context.Context, tx *sql.Tx, diff difference, old *Snapsho
 			return err
 		}
 		for _, r := range some {
-			s, was := now, old.nodes[r.ID]
+			s, was := now, old.resource(r.ID)
 			if was != nil {
 				s.Change = Changed
 			}
@@ -97,14 +97,14 @@ func writeHistory(ctx context.Context, tx *sql.Tx, diff difference, old *Snapsho
 	for some := range slices.Chunk(diff.remove, 500) {
 		gone := make([]schemas.Resource, len(some))
 		for i, id := range some {
-			gone[i] = *old.nodes[id].Resource
+			gone[i] = *old.resource(id)
 		}
 		kept, err := versions(ctx, tx, gone)
 		if err != nil {
 			return err
 		}
 		for _, r := range gone {
-			if err := write(now, r, old.nodes[r.ID], kept[r.ID]); err != nil {
+			if err := write(now, r, &r, kept[r.ID]); err != nil {
 				return err
 			}
 		}

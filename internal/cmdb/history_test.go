@@ -23,7 +23,7 @@ func states(t *testing.T, i *cmdb.Inventory, name string) (out []string) {
 		t.Fatal(err)
 	}
 	for _, s := range found {
-		out = append(out, fmt.Sprintf("%d %s by %s from %s %s: %s", s.Version, s.Change, s.Actor, s.Source, s.Origin, s.Resource.Attrs["model"]))
+		out = append(out, fmt.Sprintf("%d %s by %s from %s %s: %s", s.Version, s.Change, s.Actor, s.Source, s.Origin, s.Resource.Attrs.Get("model")))
 	}
 	return out
 }
@@ -32,7 +32,7 @@ func TestEachResourceKeepsWhatItWas(t *testing.T) {
 	i := opened(t)
 	server := func(model string) schemas.Topology {
 		return schemas.Topology{Resources: []schemas.Resource{
-			{ID: "a", Kind: schemas.KindServer, Attrs: map[string]string{"model": model}}, {ID: "b", Kind: schemas.KindServer},
+			{ID: "a", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{"model": model})}, {ID: "b", Kind: schemas.KindServer},
 		}}
 	}
 	as := func(who, origin string) cmdb.ImportOptions {
@@ -83,7 +83,7 @@ func TestWhatIsDroppedIsOneSourcesAlone(t *testing.T) {
 		{ID: "new", Kind: schemas.KindServer, Parent: "dc1"},
 		{ID: "new/gpu0", Kind: schemas.KindGPU, Parent: "new"},
 		{ID: "kept", Kind: schemas.KindServer, Parent: "dc1"},
-		{ID: "s000", Kind: schemas.KindServer, Attrs: map[string]string{"model": "M"}},
+		{ID: "s000", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{"model": "M"})},
 	}})
 	no := errors.New("no")
 	drop := add
@@ -111,7 +111,7 @@ func TestWhatIsDroppedIsOneSourcesAlone(t *testing.T) {
 			t.Errorf("%s is there: %v", name, there)
 		}
 	}
-	if r, _ := i.Snapshot().Resource("s000"); r.Attrs["model"] != "" {
+	if r, _ := i.Snapshot().Resource("s000"); r.Attrs.Get("model") != "" {
 		t.Errorf("what the source said of it stays: %+v", r)
 	}
 	done := 0
@@ -128,18 +128,18 @@ func BenchmarkFirstImport(b *testing.B) {
 	top := schemas.Topology{Resources: []schemas.Resource{{ID: "dc1", Kind: schemas.KindSite}}}
 	for s := range 10_000 {
 		name := fmt.Sprintf("gpu-%05d", s)
-		top.Resources = append(top.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer, Parent: "dc1", Attrs: map[string]string{
+		top.Resources = append(top.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer, Parent: "dc1", Attrs: schemas.AttrsOf(map[string]string{
 			"serial": fmt.Sprint("S", s), "model": "DGX H100", "redfish_url": "https://10.0.0.1", "ipmi_ip": "10.0.0.1", "management_ip": "10.1.0.1",
-		}})
+		})})
 		for p := range 39 {
-			top.Resources = append(top.Resources, schemas.Resource{ID: fmt.Sprintf("%s/disk%d", name, p), Kind: schemas.KindDisk, Parent: name, Attrs: map[string]string{
+			top.Resources = append(top.Resources, schemas.Resource{ID: fmt.Sprintf("%s/disk%d", name, p), Kind: schemas.KindDisk, Parent: name, Attrs: schemas.AttrsOf(map[string]string{
 				"serial": fmt.Sprint("D", s, "-", p), "model": "KCD61VUL3T20",
-			}})
+			})})
 		}
 	}
 	changed := schemas.Topology{}
 	for _, r := range top.Resources {
-		r.Attrs = map[string]string{"model": "another"}
+		r.Attrs = schemas.AttrsOf(map[string]string{"model": "another"})
 		changed.Resources = append(changed.Resources, r)
 	}
 	run := func(b *testing.B, changes bool) {

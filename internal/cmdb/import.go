@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -146,14 +147,6 @@ func (e *RefusedError) Error() string {
 // errStale says that another process has changed the inventory meanwhile.
 var errStale = errors.New("another process is changing the inventory")
 
-// brought is what a source brings: resources and links, and what it has lost of
-// late.
-type brought struct {
-	source string
-	t      schemas.Topology
-	lost   map[loss]int64 // when, in Unix nanoseconds
-}
-
 // Import makes the records of a draft what its source brings, and adds its
 // workloads or updates those of the same id. The inventory is what all sources
 // bring together: where two bring the same resource its attributes are joined, and
@@ -190,10 +183,14 @@ func (i *Inventory) Import(ctx context.Context, d Draft, o ImportOptions) (Repor
 
 // difference is what an import does to what is stored.
 type difference struct {
-	t         schemas.Topology // resources and links as they will be
-	sources   []brought        // likewise, the import's own last
-	before    brought          // what was there before sources were kept
-	adopted   bool             // there was something
+	scope     *scope // that the rest is of; nil is all
+	t         schemas.Topology
+	sources   []brought // as they will be, the import's own last
+	own       brought   // what the import's source will bring
+	was       brought   // and what it brought
+	before    brought   // what was there before sources were kept
+	adopted   bool      // there was something
+	version   int64     // of this import
 	put       []schemas.Resource
 	remove    []string
 	addLinks  []schemas.Link
@@ -202,6 +199,8 @@ type difference struct {
 	putJobs   []schemas.Workload
 	same      bool // the source brings what it brought
 	conflicts []schemas.Conflict
+	heard     witness // who said what
+	says      witness // who will
 }
 
 func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (Report, error) {
@@ -227,7 +226,7 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 			if diff.same {
 				return hook(ctx, tx, o.With)
 			}
-			if err := writeResources(ctx, tx, diff.put, diff.remove); err != nil {
+			if err := writeResources(ctx, tx, diff.put, diff.says.of, diff.remove); err != nil {
 				return err
 			}
 			if i.follower != nil {
@@ -235,16 +234,25 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 					return err
 				}
 			}
-			if err := writeLinks(ctx, tx, diff.addLinks, diff.dropLinks); err != nil {
+			if err := writeLinks(ctx, tx, diff.addLinks, diff.says.ties, diff.dropLinks); err != nil {
 				return err
 			}
-			if report.Version, err = writeVersions(ctx, tx, diff, report, o.Origin, i.cfg.KeepVersions); err != nil {
+			if err := writeSources(ctx, tx, diff.sources); err != nil {
+				return err
+			}
+			if err := diff.says.write(ctx, tx, &diff.heard, &diff); err != nil {
+				return err
+			}
+			if err := i.writeChange(ctx, tx, &diff); err != nil {
+				return err
+			}
+			if report.Version, err = writeVersions(ctx, tx, diff, report, o, i.cfg.KeepVersions); err != nil {
 				return err
 			}
 			if err := writeHistory(ctx, tx, diff, old, o); err != nil {
 				return err
 			}
-			if err := contradictions(ctx, tx, time.Now(), diff.conflicts, diff.t); err != nil {
+			if err := contradictions(ctx, tx, time.Now(), diff.conflicts, &diff); err != nil {
 				return err
 			}
 			if err := hook(ctx, tx, o.With); err != nil {
@@ -262,10 +270,12 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 			return report, err
 		}
 	}
-	i.sources, i.sourcesOf = diff.sources, i.stored.resources
+	if i.db == nil {
+		i.sources = diff.sources
+	}
 	g, generation := old.graph, old.Generation
 	if !diff.same {
-		g, generation = newGraph(diff.t, i.cfg.Site), generation+1
+		g, generation = diff.graph(old, i.cfg.Site), generation+1
 	}
 	i.publish(newSnapshot(g, diff.jobs, old.Version+1, generation))
 	return report, nil
@@ -287,37 +297,47 @@ type hookError struct{ error }
 // Unwrap returns what went wrong.
 func (e hookError) Unwrap() error { return e.error }
 
-// inForce leaves out what another source has overruled since: to bring it again would make
-// it the latest word.
-func inForce(brought []schemas.Resource, now *Snapshot) []schemas.Resource {
-	out := slices.Clone(brought)
-	for i := range out {
-		r := &out[i]
-		is, there := now.Resource(r.ID)
-		if !there {
+// graph is the inventory after the import.
+func (diff *difference) graph(old *Snapshot, site string) *graph {
+	if n := len(diff.put) + len(diff.remove) + len(diff.addLinks) + len(diff.dropLinks); diff.scope != nil || n < maxTouched && n < old.Len()/staleness {
+		return old.with(diff.put, diff.remove, diff.addLinks, diff.dropLinks)
+	}
+	return newGraph(diff.t, site)
+}
+
+// inForce leaves out of what an addition adds to what another source has overruled since: to bring it
+// again would make it the latest word.
+func inForce(brought, more schemas.Topology, now *Snapshot) schemas.Topology {
+	added := make(map[string]bool, len(more.Resources))
+	for _, r := range more.Resources {
+		added[r.ID] = true
+	}
+	brought.Resources = slices.Clone(brought.Resources)
+	for i := range brought.Resources {
+		r := &brought.Resources[i]
+		is := now.resource(r.ID)
+		if is == nil || !added[r.ID] {
 			continue
 		}
 		if r.Kind = is.Kind; r.Parent != is.Parent {
 			r.Parent = ""
 		}
-		r.Attrs = maps.Clone(r.Attrs)
-		maps.DeleteFunc(r.Attrs, func(attr, value string) bool { return is.Attrs[attr] != value })
+		r.Attrs = r.Attrs.Common(is.Attrs)
 	}
-	return out
+	return brought
 }
 
 // drop leaves out resources and their parts, and the links that begin or end there.
-func drop(t schemas.Topology, names []string) schemas.Topology {
+func drop(t schemas.Topology, names []string, now *Snapshot) schemas.Topology {
 	if len(names) == 0 {
 		return t
 	}
-	parent := make(map[string]string, len(t.Resources))
-	for _, r := range t.Resources {
-		parent[r.ID] = r.Parent
-	}
 	gone := func(id string) bool {
-		for steps := 0; id != "" && steps <= len(parent); id, steps = parent[id], steps+1 {
-			if slices.Contains(names, id) {
+		if slices.Contains(names, id) {
+			return true
+		}
+		for _, r := range now.above(now.find(id)) {
+			if slices.Contains(names, r.ID) {
 				return true
 			}
 		}
@@ -352,109 +372,223 @@ func add(before, more schemas.Topology) schemas.Topology {
 			links = append(links, l)
 		}
 	}
-	t, _, _ := join([]brought{{t: schemas.Topology{Resources: before.Resources}}, {t: schemas.Topology{Resources: more.Resources}}}, &graph{}, nil)
-	return schemas.Topology{Version: 1, Resources: t.Resources, Links: links, Workloads: more.Workloads}
+	resources, _ := fold([]brought{{t: schemas.Topology{Resources: before.Resources}}, {t: schemas.Topology{Resources: more.Resources}}})
+	return schemas.Topology{Version: 1, Resources: resources, Links: links, Workloads: more.Workloads}
 }
 
-// brought returns what each source brings. It is read again where another process has changed it.
-func (i *Inventory) brought(ctx context.Context, old *Snapshot) ([]brought, error) {
-	if i.db == nil || i.sources != nil && i.sourcesOf == i.stored.resources {
+// maxTouched is how much of an inventory an addition may name without all of it being looked at.
+const maxTouched = 4096
+
+// sourcesOf finds what each source brings, of all or of what an addition may change, and who says it.
+func (i *Inventory) sourcesOf(ctx context.Context, old *Snapshot, d Draft, o ImportOptions, diff *difference) ([]brought, error) {
+	if i.db == nil {
 		return i.sources, nil
 	}
-	sources, err := readSources(ctx, i.db)
-	if err != nil {
-		return nil, err
+	if err := i.db.QueryRowContext(ctx, `SELECT COALESCE(MAX(version), 0) FROM inventory_imports`).Scan(&diff.version); err != nil {
+		return nil, fmt.Errorf("read the versions of the inventory: %w", err)
 	}
-	for _, s := range sources {
-		for k, r := range s.t.Resources { // most is as it is brought, and need not be kept twice
-			if n := old.nodes[r.ID]; n != nil && differs(*n.Resource, r) == "" {
-				s.t.Resources[k] = *n.Resource
-			}
+	h, err := hear(ctx, i.db, old)
+	some := o.Add && !i.wholly && len(d.Topology.Resources)+len(d.Topology.Links) <= maxTouched && len(d.Topology.Workloads) == 0
+	if err == nil && len(h.sources) > 0 && some {
+		diff.scope, err = h.region(ctx, i.db, d, o)
+	}
+	if err == nil && diff.scope == nil {
+		if h, err = hear(ctx, i.db, old); err == nil && len(h.sources) == 0 { // as it was kept before who says what was
+			h.sources, err = readSources(ctx, i.db)
+		} else if err == nil {
+			err = h.listen(ctx, i.db, nil, nil, true)
 		}
 	}
-	i.sources, i.sourcesOf = sources, i.stored.resources
-	return sources, nil
+	if err == nil {
+		err = h.lost(ctx, i.db, o.Source)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the sources of the inventory: %w", err)
+	}
+	diff.heard = h.heard
+	return h.sources, nil
 }
 
 // compare finds what an import would change, and whether it may.
 func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o ImportOptions) (diff difference, report Report, err error) {
-	sources, err := i.brought(ctx, old)
+	sources, err := i.sourcesOf(ctx, old, d, o, &diff)
 	if err != nil {
 		return diff, report, err
 	}
-	if len(sources) == 0 && len(old.resources) > 0 {
-		diff.before, diff.adopted = brought{source: DefaultSource, t: schemas.Topology{Resources: old.resources, Links: old.links}}, true
-		sources = []brought{diff.before}
+	number := int64(0)
+	for n := range sources {
+		number = max(number, sources[n].number)
 	}
-	var before brought
-	foreign := make(map[string]bool, len(old.nodes)) // what is there without this source
-	for id := range old.nodes {
-		foreign[id] = true
+	if len(sources) == 0 && old.Len() > 0 {
+		diff.version++
+		diff.before, diff.adopted = brought{source: DefaultSource, number: 1, base: diff.version, t: old.Topology()}, true
+		sources, number = []brought{diff.before}, 1
 	}
+	diff.version++
+	before := brought{number: number + 1}
+	own, others := map[string]bool{}, map[string]bool{} // who brings what
 	for _, s := range sources {
+		of := others
 		if s.source == o.Source {
-			before = s
-			for _, r := range s.t.Resources {
-				delete(foreign, r.ID)
-			}
-			continue
+			before, of = s, own
+		} else {
+			diff.sources = append(diff.sources, s)
 		}
-		diff.sources = append(diff.sources, s)
-	}
-	for _, s := range diff.sources {
 		for _, r := range s.t.Resources {
-			foreign[r.ID] = true
+			of[r.ID] = true
 		}
 	}
-	if o.Add {
-		before.t.Resources = inForce(before.t.Resources, old)
-		d.Topology, d.at = add(drop(before.t, o.Drop), d.Topology), places{}
+	foreign := func(id string) bool { // it is there without this source
+		return others[id] || !own[id] && old.find(id) != none
 	}
+	diff.was = before
 	t, problems := validate(d.Topology, d.at, foreign)
+	good := t
+	if o.Add {
+		t, good, problems = extend(diff.was.t, d, o.Drop, old, foreign)
+		before.t = inForce(diff.was.t, good, old)
+	}
 	report.Problems = append(slices.Clip(d.Problems), problems...)
-	own := brought{source: o.Source, t: schemas.Topology{Resources: t.Resources, Links: t.Links}}
-	diff.sources = append(diff.sources, own)
+	diff.own = brought{source: o.Source, number: before.number, base: diff.version, t: schemas.Topology{Resources: t.Resources, Links: t.Links}}
+	diff.own.resources, diff.own.links = len(t.Resources), len(t.Links)
+	if o.Add {
+		diff.own.base, diff.own.later = before.base, maps.Clone(before.later)
+		if diff.own.later == nil {
+			diff.own.later = map[string]int64{}
+		}
+		for _, r := range good.Resources {
+			diff.own.later[r.ID] = diff.version
+		}
+	}
+	if diff.scope != nil {
+		diff.own.resources, diff.own.links = before.resources+len(t.Resources)-len(before.t.Resources), before.links+len(t.Links)-len(before.t.Links)
+	}
+	diff.sources = append(diff.sources, diff.own)
 	diff.same = before.source != "" && !diff.adopted && sameRecords(before.t, t)
 	if diff.same {
-		diff.sources = sources // and their order, which decides where they differ
+		diff.sources = sources // and their age, which decides where they differ
 	}
 	keep, err := i.keep(ctx, old)
 	if err != nil {
 		return diff, report, err
 	}
-	diff.t, report.Held, report.Kept = join(diff.sources, old.graph, keep)
-	if _, problems := Validate(diff.t); len(problems) > 0 {
-		return diff, report, fmt.Errorf("the sources of the inventory contradict one another: %w", Err(problems))
+	if diff.scope != nil {
+		maps.DeleteFunc(keep, func(id, _ string) bool { return !diff.scope.ids[id] })
 	}
-	diff.conflicts = between(diff.sources, diff.t)
+	diff.t, report.Held, report.Kept = join(diff.sources, old.graph, keep)
+	if len(diff.sources) > 1 || len(diff.t.Resources) > len(t.Resources) { // else it is what was looked at
+		if _, problems := Validate(diff.t); len(problems) > 0 {
+			return diff, report, fmt.Errorf("the sources of the inventory contradict one another: %w", Err(problems))
+		}
+	}
+	if !diff.same && i.db != nil {
+		diff.says = testimony(diff.sources, diff.t)
+	}
+	diff.conflicts = slices.DeleteFunc(between(diff.sources, diff.t), func(c schemas.Conflict) bool { return !diff.touches(&c) })
 	report.Conflicts = len(diff.conflicts)
-	report.Resources, report.Links = len(diff.t.Resources), len(diff.t.Links)
-	report.Skipped = d.records() - len(t.Resources) - len(t.Links) - len(t.Workloads)
+	report.Skipped = d.records() - len(good.Resources) - len(good.Links) - len(good.Workloads)
 	diff.resources(old, &report)
 	diff.links(old, &report)
+	report.Resources, report.Links = old.Len()+report.Added-report.Removed, old.tieCount()+len(diff.addLinks)-len(diff.dropLinks)
 	diff.workloads(old, t.Workloads)
 	report.Workloads = len(diff.jobs)
 	if !diff.same {
-		l := newLosses(before, diff.t, o.Bounds.RemovedWithin, time.Now())
-		if reasons := beyond(o, l, d, t); len(reasons) > 0 {
+		l := newLosses(before, diff.t, diff.scope, o.Bounds.RemovedWithin, time.Now())
+		if reasons := beyond(o, l, d, good); len(reasons) > 0 {
 			return diff, report, &RefusedError{o.Source, reasons}
 		}
 		if !o.Told {
+			diff.own.lost = l.all
 			diff.sources[len(diff.sources)-1].lost = l.all
 		}
 	}
 	return diff, report, nil
 }
 
+// extend adds to what a source brought. What cannot be used leaves what there was: t is what the source
+// brings then, good is what of the addition could be used.
+func extend(was schemas.Topology, d Draft, gone []string, old *Snapshot, foreign func(string) bool) (t, good schemas.Topology, problems []Problem) {
+	good = d.Topology
+	for first := true; ; first = false {
+		all := add(drop(inForce(was, good, old), gone, old), good)
+		named, rest := make(map[string]bool, len(good.Resources)), map[string]bool{}
+		for _, r := range good.Resources {
+			named[r.ID] = true
+		}
+		some := schemas.Topology{Links: good.Links, Workloads: good.Workloads}
+		t = schemas.Topology{Version: 1}
+		for _, r := range all.Resources {
+			if named[r.ID] {
+				some.Resources = append(some.Resources, r)
+			} else {
+				t.Resources, rest[r.ID] = append(t.Resources, r), true
+			}
+		}
+		for _, l := range all.Links {
+			if !slices.Contains(good.Links, l) {
+				t.Links = append(t.Links, l)
+			}
+		}
+		sound, wrong := validate(some, places{}, func(id string) bool { return rest[id] || foreign(id) })
+		looping := loops(sound.Resources, old)
+		there := make(map[string]bool, len(sound.Resources))
+		sound.Resources = slices.DeleteFunc(sound.Resources, func(r schemas.Resource) bool {
+			if looping[r.ID] {
+				wrong = append(wrong, Problem{0, fmt.Sprintf("resource %q", r.ID), "its parents form a loop"})
+			}
+			there[r.ID] = !looping[r.ID]
+			return looping[r.ID]
+		})
+		if first {
+			problems = wrong
+		}
+		if len(sound.Resources) == len(some.Resources) {
+			t.Resources, t.Links, t.Workloads = append(t.Resources, sound.Resources...), append(t.Links, sound.Links...), sound.Workloads
+			good.Links, good.Workloads = sound.Links, sound.Workloads
+			return t, good, problems
+		}
+		good.Resources = slices.DeleteFunc(slices.Clone(good.Resources), func(r schemas.Resource) bool { return !there[r.ID] })
+	}
+}
+
+// loops returns those of resources that are part of themselves by what else there is.
+func loops(resources []schemas.Resource, old *Snapshot) map[string]bool {
+	parent := make(map[string]string, len(resources))
+	for _, r := range resources {
+		parent[r.ID] = r.Parent
+	}
+	out := map[string]bool{}
+	for _, r := range resources {
+		at := r.Parent
+		for range maxDepth {
+			up, named := parent[at]
+			if is := old.resource(at); is != nil && (!named || up == "") {
+				up = is.Parent
+			}
+			if at == r.ID || at == "" {
+				break
+			}
+			at = up
+		}
+		out[r.ID] = at != ""
+	}
+	return out
+}
+
+// touches reports whether a conflict is about what an import may have changed.
+func (diff *difference) touches(c *schemas.Conflict) bool {
+	return diff.scope == nil || diff.scope.touched[c.Resource] || diff.scope.touched[c.Right.Resource]
+}
+
 func (diff *difference) resources(old *Snapshot, report *Report) {
 	keep := make(map[string]bool, len(diff.t.Resources))
 	for _, r := range diff.t.Resources {
 		keep[r.ID] = true
-		n := old.nodes[r.ID]
-		if n == nil {
+		was := old.resource(r.ID)
+		if was == nil {
 			report.Added++
 			report.Changes = append(report.Changes, Change{"added", r.Kind + " " + r.ID, ""})
-		} else if detail := differs(*n.Resource, r); detail != "" {
+		} else if detail := differs(*was, r); detail != "" {
 			report.Changed++
 			report.Changes = append(report.Changes, Change{"changed", r.Kind + " " + r.ID, detail})
 		} else {
@@ -462,7 +596,7 @@ func (diff *difference) resources(old *Snapshot, report *Report) {
 		}
 		diff.put = append(diff.put, r)
 	}
-	for _, r := range old.resources {
+	for r := range diff.had(old) {
 		if !keep[r.ID] {
 			diff.remove = append(diff.remove, r.ID)
 			report.Changes = append(report.Changes, Change{"removed", r.Kind + " " + r.ID, ""})
@@ -471,8 +605,26 @@ func (diff *difference) resources(old *Snapshot, report *Report) {
 	report.Removed = len(diff.remove)
 }
 
+// had yields what there was within the scope of an import.
+func (diff *difference) had(old *Snapshot) iter.Seq[*schemas.Resource] {
+	if diff.scope == nil {
+		return old.All()
+	}
+	return func(yield func(*schemas.Resource) bool) {
+		for _, id := range slices.Sorted(maps.Keys(diff.scope.ids)) {
+			if r := old.resource(id); r != nil && !yield(r) {
+				return
+			}
+		}
+	}
+}
+
 func (diff *difference) links(old *Snapshot, report *Report) {
-	diff.addLinks, diff.dropLinks = differ(old.links, diff.t.Links)
+	if diff.scope != nil {
+		diff.addLinks, diff.dropLinks = differ(diff.scope.links, diff.t.Links)
+	} else {
+		diff.addLinks, diff.dropLinks = differ(slices.Collect(old.allLinks()), diff.t.Links)
+	}
 	for _, l := range diff.addLinks {
 		report.Changes = append(report.Changes, Change{"added", nameLink(l), ""})
 	}
@@ -497,7 +649,7 @@ func nameLink(l schemas.Link) string {
 
 // differs says what is different of a resource, "" when nothing is.
 func differs(was, is schemas.Resource) string {
-	if was.Kind == is.Kind && was.Parent == is.Parent && maps.Equal(was.Attrs, is.Attrs) {
+	if was == is {
 		return ""
 	}
 	var all []string
@@ -508,21 +660,53 @@ func differs(was, is schemas.Resource) string {
 	}
 	note("kind", was.Kind, is.Kind)
 	note("parent", was.Parent, is.Parent)
-	both := maps.Clone(was.Attrs)
-	if both == nil {
-		both = map[string]string{}
-	}
-	maps.Copy(both, is.Attrs)
-	for _, k := range slices.Sorted(maps.Keys(both)) {
-		note(k, was.Attrs[k], is.Attrs[k])
-		if _, had := was.Attrs[k]; was.Attrs[k] == is.Attrs[k] && had != hasKey(is.Attrs, k) {
+	for k := range was.Attrs.Join(is.Attrs).All() {
+		old, had := was.Attrs.Lookup(k)
+		now, has := is.Attrs.Lookup(k)
+		note(k, old, now)
+		if old == now && had != has {
 			all = append(all, k+" is empty")
 		}
 	}
 	return strings.Join(all, ", ")
 }
 
-func hasKey(m map[string]string, k string) bool { _, ok := m[k]; return ok }
+type aged struct {
+	schemas.Resource
+	age int64
+}
+
+// fold is what sources say together of each resource, and where it is among them: the later word is
+// in force.
+func fold(sources []brought) (all []schemas.Resource, at map[string]int) {
+	at = map[string]int{}
+	said := map[string][]aged{} // where several say something
+	var from []int              // who says it first
+	for k := range sources {
+		s := &sources[k]
+		for _, r := range s.t.Resources {
+			n, there := at[r.ID]
+			if !there {
+				at[r.ID] = len(all)
+				all, from = append(all, r), append(from, k)
+				continue
+			}
+			if len(said[r.ID]) == 0 {
+				said[r.ID] = []aged{{all[n], sources[from[n]].age(r.ID)}}
+			}
+			said[r.ID] = append(said[r.ID], aged{r, s.age(r.ID)})
+		}
+	}
+	for id, words := range said {
+		slices.SortStableFunc(words, func(a, b aged) int { return cmp.Compare(a.age, b.age) })
+		have := &all[at[id]]
+		*have = words[0].Resource
+		for _, r := range words[1:] {
+			have.Kind, have.Parent, have.Attrs = r.Kind, cmp.Or(r.Parent, have.Parent), have.Attrs.Join(r.Attrs)
+		}
+	}
+	return all, at
+}
 
 // join is what sources bring together. A resource that none of them brings stays,
 // as it was, where a part or a link of another one hangs on it.
@@ -530,38 +714,21 @@ func hasKey(m map[string]string, k string) bool { _, ok := m[k]; return ok }
 // So do those of keep, with the links between what is there.
 func join(sources []brought, old *graph, keep map[string]string) (t schemas.Topology, held []string, kept map[string]string) {
 	t.Version = 1
-	at := map[string]int{}
-	for _, s := range sources {
-		for _, r := range s.t.Resources {
-			n, there := at[r.ID]
-			if !there {
-				at[r.ID] = len(t.Resources)
-				t.Resources = append(t.Resources, r)
-				continue
-			}
-			have := &t.Resources[n]
-			have.Kind, have.Parent = r.Kind, cmp.Or(r.Parent, have.Parent)
-			if len(r.Attrs) > 0 {
-				attrs := make(map[string]string, len(have.Attrs)+len(r.Attrs))
-				maps.Copy(attrs, have.Attrs)
-				maps.Copy(attrs, r.Attrs)
-				have.Attrs = attrs
-			}
-		}
-	}
+	all, at := fold(sources)
+	t.Resources = all
 	hold := func(id string) bool {
 		for id != "" {
 			if _, there := at[id]; there {
 				return true
 			}
-			n := old.nodes[id]
-			if n == nil {
+			r := old.resource(id)
+			if r == nil {
 				return false
 			}
 			at[id] = len(t.Resources)
-			t.Resources = append(t.Resources, *n.Resource)
+			t.Resources = append(t.Resources, *r)
 			held = append(held, id)
-			id = n.Parent
+			id = r.Parent
 		}
 		return true
 	}
@@ -570,11 +737,13 @@ func join(sources []brought, old *graph, keep map[string]string) (t schemas.Topo
 		if _, there := at[id]; there {
 			continue
 		}
-		n := old.nodes[id]
+		n := old.find(id)
 		at[id] = len(t.Resources)
-		t.Resources = append(t.Resources, *n.Resource)
-		cables.t.Links = append(cables.t.Links, n.links...)
-		if isDevice(n.Kind) {
+		t.Resources = append(t.Resources, *old.at(n))
+		for _, l := range old.tied(n) {
+			cables.t.Links = append(cables.t.Links, old.link(l))
+		}
+		if isDevice(old.at(n).Kind) {
 			if kept == nil {
 				kept = map[string]string{}
 			}
@@ -583,7 +752,9 @@ func join(sources []brought, old *graph, keep map[string]string) (t schemas.Topo
 	}
 	sources = append(slices.Clip(sources), cables)
 	for n := 0; n < len(t.Resources); n++ {
-		hold(t.Resources[n].Parent)
+		if !hold(t.Resources[n].Parent) { // another source had overruled it, until what it is part of was gone
+			t.Resources[n].Parent = ""
+		}
 	}
 	links := map[schemas.Link]bool{}
 	for _, s := range sources {
@@ -704,17 +875,11 @@ func (i *Inventory) Restore(ctx context.Context, version int64, o ImportOptions)
 		}
 		version = all[n].Version
 	}
-	var packed []byte
-	err := i.db.QueryRowContext(ctx, `SELECT source, topology FROM inventory_imports WHERE version=$1`, version).Scan(&o.Source, &packed)
-	if errors.Is(err, sql.ErrNoRows) {
-		return Report{}, fmt.Errorf("%w: %d is no longer stored", ErrNoVersion, version)
-	} else if err != nil {
-		return Report{}, fmt.Errorf("read version %d of the inventory: %w", version, err)
-	}
-	t, err := unpack(packed)
+	source, t, err := i.version(ctx, version)
 	if err != nil {
 		return Report{}, fmt.Errorf("read version %d of the inventory: %w", version, err)
 	}
+	o.Source = source
 	o.Origin = fmt.Sprintf("version %d", version)
 	return i.Import(ctx, Draft{Topology: t}, o)
 }

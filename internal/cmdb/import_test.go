@@ -134,7 +134,7 @@ func TestSmallLossesAddUp(t *testing.T) {
 		for n := range 40 {
 			top := racks(50)
 			for k := range top.Resources {
-				top.Resources[k].Attrs = map[string]string{"redfish_url": "https://" + top.Resources[k].ID}
+				top.Resources[k].Attrs = schemas.AttrsOf(map[string]string{"redfish_url": "https://" + top.Resources[k].ID})
 			}
 			spoil(n, &top)
 			if _, err = i.Import(t.Context(), cmdb.Draft{Topology: top}, o); err != nil {
@@ -173,7 +173,7 @@ func TestSmallLossesAddUp(t *testing.T) {
 		"attributes": func(n int, t *schemas.Topology) {
 			for k := range t.Resources {
 				if server(t.Resources[k].ID) < 4*n {
-					t.Resources[k].Attrs["redfish_url"] = ""
+					t.Resources[k].Attrs = t.Resources[k].Attrs.With("redfish_url", "")
 				}
 			}
 		},
@@ -189,7 +189,7 @@ func TestSmallLossesAddUp(t *testing.T) {
 			told.Bounds.MaxRemoved, told.Told = .2, true
 			top := racks(50)
 			for k := range top.Resources {
-				top.Resources[k].Attrs = map[string]string{"redfish_url": "https://" + top.Resources[k].ID}
+				top.Resources[k].Attrs = schemas.AttrsOf(map[string]string{"redfish_url": "https://" + top.Resources[k].ID})
 			}
 			spoil(2, &top)
 			bring(t, i, told, top)
@@ -267,26 +267,28 @@ func TestWhoChangesTheInventoryIsAudited(t *testing.T) {
 func TestAnImportThatEmptiesWhatItKeepsIsRefused(t *testing.T) {
 	full := racks(50)
 	for n := range full.Resources {
-		full.Resources[n].Attrs = map[string]string{"redfish_url": fmt.Sprint("https://", n), "model": "X", "note": ""}
+		full.Resources[n].Attrs = schemas.AttrsOf(map[string]string{"redfish_url": fmt.Sprint("https://", n), "model": "X", "note": ""})
 	}
 	for name, tc := range map[string]struct {
 		spoil func(n int, r *schemas.Resource)
 		want  string // "" passes
 	}{
-		"kinds":                {func(_ int, r *schemas.Resource) { r.Kind = "machine" }, "102 of 102 kinds of what it brought would be lost"},
-		"all attributes":       {func(_ int, r *schemas.Resource) { r.Attrs = nil }, "204 of 204 attributes of what it brought would be lost"},
-		"addresses, to \"\"":   {func(_ int, r *schemas.Resource) { r.Attrs["redfish_url"] = "" }, "102 of 204 attributes"},
-		"those of a few":       {func(n int, r *schemas.Resource) { dropIf(n < 5, r) }, ""},
-		"other values":         {func(_ int, r *schemas.Resource) { r.Attrs["redfish_url"] += "/" }, ""},
-		"what was empty":       {func(_ int, r *schemas.Resource) { delete(r.Attrs, "note") }, ""},
-		"more than there were": {func(_ int, r *schemas.Resource) { r.Attrs["owner"] = "ops" }, ""},
+		"kinds":              {func(_ int, r *schemas.Resource) { r.Kind = "machine" }, "102 of 102 kinds of what it brought would be lost"},
+		"all attributes":     {func(_ int, r *schemas.Resource) { r.Attrs = schemas.Attrs{} }, "204 of 204 attributes of what it brought would be lost"},
+		"addresses, to \"\"": {func(_ int, r *schemas.Resource) { r.Attrs = r.Attrs.With("redfish_url", "") }, "102 of 204 attributes"},
+		"those of a few":     {func(n int, r *schemas.Resource) { dropIf(n < 5, r) }, ""},
+		"other values": {func(_ int, r *schemas.Resource) {
+			r.Attrs = r.Attrs.With("redfish_url", r.Attrs.Get("redfish_url")+"/")
+		}, ""},
+		"what was empty":       {func(_ int, r *schemas.Resource) { r.Attrs = r.Attrs.Without("note") }, ""},
+		"more than there were": {func(_ int, r *schemas.Resource) { r.Attrs = r.Attrs.With("owner", "ops") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := opened(t)
 			bring(t, i, bounded(""), full)
 			next := racks(50)
 			for n := range next.Resources {
-				next.Resources[n].Attrs = maps.Clone(full.Resources[n].Attrs)
+				next.Resources[n].Attrs = full.Resources[n].Attrs
 				tc.spoil(n, &next.Resources[n])
 			}
 			_, err := i.Import(t.Context(), cmdb.Draft{Topology: next}, bounded(""))
@@ -302,7 +304,7 @@ func TestAnImportThatEmptiesWhatItKeepsIsRefused(t *testing.T) {
 
 func dropIf(drop bool, r *schemas.Resource) {
 	if drop {
-		r.Attrs = nil
+		r.Attrs = schemas.Attrs{}
 	}
 }
 
@@ -312,7 +314,7 @@ func TestADryRunNamesTheDifferenceAndWritesNothing(t *testing.T) {
 	version := i.Snapshot().Version
 	next := fleet()
 	next.Resources = append(next.Resources, schemas.Resource{ID: "s3", Kind: "server", Parent: "r01"})
-	next.Resources[4].Attrs = map[string]string{"serial": "S124"}
+	next.Resources[4].Attrs = schemas.AttrsOf(map[string]string{"serial": "S124"})
 	next.Links[0].From = "crac-1"
 	next.Resources = slices.DeleteFunc(next.Resources, func(r schemas.Resource) bool { return r.ID == "s1/fan3" })
 	o := unbounded("")
@@ -425,7 +427,7 @@ func TestSourcesAddUp(t *testing.T) {
 	bring(t, i, bounded("dcim"), racks(2))
 	parts := schemas.Topology{
 		Resources: []schemas.Resource{
-			{ID: "s000", Kind: "server", Attrs: map[string]string{"redfish_url": "https://b", "serial": "S1"}},
+			{ID: "s000", Kind: "server", Attrs: schemas.AttrsOf(map[string]string{"redfish_url": "https://b", "serial": "S1"})},
 			{ID: "s001/fan1", Kind: "fan", Parent: "s001"},
 		},
 		Links: []schemas.Link{{From: "pdu", To: "s001/fan1", Kind: "powers"}},
@@ -434,14 +436,14 @@ func TestSourcesAddUp(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	next := racks(1)
-	next.Resources[2].Attrs = map[string]string{"serial": "S2"}
+	next.Resources[2].Attrs = schemas.AttrsOf(map[string]string{"serial": "S2"})
 	r := bring(t, i, unbounded("dcim"), next)
 	if d := cmp.Diff([]string{"s001"}, r.Held); d != "" || r.Removed != 1 {
 		t.Errorf("what another source hangs on must stay: %s%+v", d, r)
 	}
 	s, _ := i.Snapshot().Resource("s000")
 	if d := cmp.Diff(schemas.Resource{
-		ID: "s000", Kind: "server", Parent: "dc1", Attrs: map[string]string{"redfish_url": "https://b", "serial": "S2"},
+		ID: "s000", Kind: "server", Parent: "dc1", Attrs: schemas.AttrsOf(map[string]string{"redfish_url": "https://b", "serial": "S2"}),
 	}, s); d != "" {
 		t.Error(d)
 	}
@@ -452,7 +454,7 @@ func TestSourcesAddUp(t *testing.T) {
 	if d := cmp.Diff([]string{"dc1", "pdu", "s000", "s000/gpu0"}, ids(i.Snapshot())); d != "" || r.Removed != 2 {
 		t.Errorf("%s%+v", d, r)
 	}
-	if s, _ := i.Snapshot().Resource("s000"); s.Attrs["redfish_url"] != "" {
+	if s, _ := i.Snapshot().Resource("s000"); s.Attrs.Get("redfish_url") != "" {
 		t.Error("an attribute stays that no source brings")
 	}
 	round := schemas.Topology{Resources: []schemas.Resource{{ID: "dc1", Kind: "site", Parent: "s000"}}}
@@ -467,7 +469,7 @@ func TestSourcesAddUp(t *testing.T) {
 func TestAnAdditionDoesNotBringBackWhatWasOverruled(t *testing.T) {
 	inv := opened(t)
 	server := func(id, rack, serial string) schemas.Resource {
-		return schemas.Resource{ID: id, Kind: schemas.KindServer, Parent: rack, Attrs: map[string]string{schemas.AttrSerial: serial, schemas.AttrModel: "M"}}
+		return schemas.Resource{ID: id, Kind: schemas.KindServer, Parent: rack, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrSerial: serial, schemas.AttrModel: "M"})}
 	}
 	file := func(rack, serial string) {
 		t.Helper()

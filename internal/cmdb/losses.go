@@ -30,13 +30,13 @@ type loss struct {
 }
 
 // losses are what an import would lose, beside what its source has lost of late and
-// what has not come back since.
+// what has not come back since. Of an addition, what is looked at is in its scope.
 type losses struct {
 	all                map[loss]int64
 	count, of, earlier map[lossKind]int
 }
 
-func newLosses(before brought, after schemas.Topology, within time.Duration, now time.Time) losses {
+func newLosses(before brought, after schemas.Topology, sc *scope, within time.Duration, now time.Time) losses {
 	l := losses{all: map[loss]int64{}, count: map[lossKind]int{}, of: map[lossKind]int{}, earlier: map[lossKind]int{}}
 	is := make(map[string]schemas.Resource, len(after.Resources))
 	for _, r := range after.Resources {
@@ -56,7 +56,7 @@ func newLosses(before brought, after schemas.Topology, within time.Duration, now
 		case lostKind:
 			return there && r.Kind != x.Of
 		default:
-			return there && r.Attrs[x.Of] == ""
+			return there && r.Attrs.Get(x.Of) == ""
 		}
 	}
 	had := map[loss]bool{}
@@ -74,7 +74,7 @@ func newLosses(before brought, after schemas.Topology, within time.Duration, now
 			continue
 		}
 		note(loss{What: lostKind, ID: r.ID, Of: r.Kind})
-		for k, v := range r.Attrs {
+		for k, v := range r.Attrs.All() {
 			if v != "" {
 				note(loss{What: lostAttr, ID: r.ID, Of: k})
 			}
@@ -83,7 +83,15 @@ func newLosses(before brought, after schemas.Topology, within time.Duration, now
 	for _, x := range before.t.Links {
 		note(loss{What: lostLink, ID: x.From, Of: x.Kind, To: x.To})
 	}
+	if sc != nil { // of all that the source brings
+		l.of[lostResource], l.of[lostLink] = max(l.of[lostResource], before.resources), max(l.of[lostLink], before.links)
+		l.of[lostKind], l.of[lostAttr] = max(l.of[lostKind], before.resources), max(l.of[lostAttr], before.resources)
+	}
 	for x, at := range before.lost {
+		if sc != nil && !sc.ids[x.ID] { // nothing is known to have come back
+			l.all[x] = at
+			continue
+		}
 		if had[x] || now.Sub(time.Unix(0, at)) >= within || !gone(x) {
 			continue
 		}

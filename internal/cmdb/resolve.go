@@ -1,6 +1,9 @@
 package cmdb
 
 import (
+	"cmp"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -8,48 +11,133 @@ import (
 	"auspex/schemas"
 )
 
-// device finds the parts of a server or switch by what devices call them.
+// device finds the parts of a server or switch by what devices call them: the last that is called so.
 type device struct {
-	pci    map[string]string         // normalised address → id
-	names  map[string]string         // squeezed name or alias → id
-	number map[string]map[int]string // kind → number at the end of the name → id
+	parts  []number // as they are walked
+	pci    keys     // of places in parts
+	names  keys     // of squeezed names and aliases
+	counts []counted
 }
 
-func newDevice(g *graph, n *node) *device {
-	d := &device{pci: map[string]string{}, names: map[string]string{}, number: map[string]map[int]string{}}
-	var walk func(id string, depth int)
-	walk = func(id string, depth int) {
-		for _, c := range g.nodes[id].children {
-			part := g.nodes[c]
-			if isDevice(part.Kind) || depth > 8 {
-				continue
+// counted is a part by the number at the end of its name.
+type counted struct {
+	kind string
+	n    int
+	part number
+}
+
+func (c counted) compare(d counted) int {
+	return cmp.Or(strings.Compare(c.kind, d.kind), cmp.Compare(c.n, d.n))
+}
+
+func newDevice(g *graph, n number) *device {
+	d := &device{}
+	var walk func(n number, depth int)
+	walk = func(n number, depth int) {
+		for part := range g.parts(n) {
+			if r := g.at(part); !isDevice(r.Kind) && depth <= 8 {
+				d.add(part, r)
+				walk(part, depth+1)
 			}
-			d.add(part.Resource)
-			walk(c, depth+1)
 		}
 	}
-	walk(n.ID, 0)
+	walk(n, 0)
+	slices.Sort(d.pci)
+	slices.Sort(d.names)
+	slices.SortStableFunc(d.counts, counted.compare)
 	return d
 }
 
-func (d *device) add(r *schemas.Resource) {
-	if p := PCI(r.Attrs[schemas.AttrPCI]); p != "" {
-		d.pci[p] = r.ID
+func (d *device) add(n number, r *schemas.Resource) {
+	at := count(d.parts)
+	d.parts = append(d.parts, n)
+	if p := PCI(r.Attrs.Get(schemas.AttrPCI)); p != "" {
+		d.pci.put(hashOf(p), at)
 	}
-	name := r.ID[strings.LastIndexByte(r.ID, '/')+1:]
-	for _, alias := range append(strings.Split(r.Attrs[schemas.AttrAliases], ","), name) {
-		if s := squeeze(alias); s != "" {
-			d.names[s] = r.ID
+	for name := range called(r) {
+		if name != "" {
+			d.names.put(hashOf(name), at)
 		}
 	}
+	name := own(r)
 	if before, _, ok := strings.Cut(strings.ToLower(name), schemas.KindDIMM); ok && sensor.Owner(before) != "" {
 		return // "proc2dimm1" is no first module of the server
 	}
-	if n, ok := lastNumber(name); ok {
-		if d.number[r.Kind] == nil {
-			d.number[r.Kind] = map[int]string{}
+	if i, ok := lastNumber(name); ok {
+		d.counts = append(d.counts, counted{r.Kind, i, n})
+	}
+}
+
+// own is the name of a part within its device.
+func own(r *schemas.Resource) string { return r.ID[strings.LastIndexByte(r.ID, '/')+1:] }
+
+// called yields what a part is called, squeezed.
+func called(r *schemas.Resource) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for alias := range strings.SplitSeq(r.Attrs.Get(schemas.AttrAliases), ",") {
+			if !yield(squeeze(alias)) {
+				return
+			}
 		}
-		d.number[r.Kind][n] = r.ID
+		yield(squeeze(own(r)))
+	}
+}
+
+// last is the last part that keys have under a text, and that is what is asked for, or none.
+func (d *device) last(g *graph, k keys, text string, is func(*schemas.Resource) bool) number {
+	found := none
+	if text == "" {
+		return none
+	}
+	for at := range k.find(hashOf(text)) {
+		if n := g.now(d.parts[at]); n != none && is(g.at(n)) {
+			found = n
+		}
+	}
+	return found
+}
+
+func (d *device) byPCI(g *graph, address string) number {
+	return d.last(g, d.pci, address, func(r *schemas.Resource) bool { return PCI(r.Attrs.Get(schemas.AttrPCI)) == address })
+}
+
+func (d *device) byName(g *graph, squeezed string) number {
+	return d.last(g, d.names, squeezed, func(r *schemas.Resource) bool {
+		for name := range called(r) {
+			if name == squeezed {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// byNumber is the part of a kind with a number at the end of its name, or none.
+func (d *device) byNumber(g *graph, kind string, n int) number {
+	i, _ := slices.BinarySearchFunc(d.counts, counted{kind: kind, n: n + 1}, counted.compare)
+	if i--; i < 0 || d.counts[i].kind != kind || d.counts[i].n != n {
+		return none
+	}
+	return g.now(d.counts[i].part)
+}
+
+// numbered is how many parts of a kind are numbered.
+func (d *device) numbered(kind string) (n int) {
+	for i, c := range d.counts {
+		if c.kind == kind && (i == 0 || d.counts[i-1].compare(c) != 0) {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *device) all(g *graph) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, n := range d.parts {
+			if n = g.now(n); n != none && !yield(g.at(n).ID) {
+				return
+			}
+		}
 	}
 }
 
@@ -126,15 +214,15 @@ func (s *Snapshot) ByIdentity(deviceID, value string) (string, bool) {
 	if value == "" {
 		return "", false
 	}
-	if d := s.at(deviceID).device; d != nil {
-		if p := PCI(value); p != "" {
-			if id, ok := d.pci[p]; ok {
-				return id, true
-			}
+	if d := s.device(s.find(deviceID)); d != nil {
+		if n := d.byPCI(s.graph, PCI(value)); n != none {
+			return s.at(n).ID, true
 		}
 	}
-	id, ok := s.identity[identity(value)]
-	return id, ok
+	for n := range s.identified(identity(value)) { // serial numbers repeat; the first one stays
+		return s.at(n).ID, true
+	}
+	return "", false
 }
 
 // word is what a kind of part is called in sensor and component names.
@@ -176,40 +264,43 @@ var words = []word{
 // bare number with a kind, or a sensor's ("PSU1 Input", "FAN_3", "GPU2 Temp").
 // A number that the inventory lacks is not guessed.
 func (s *Snapshot) Resolve(deviceID, kind, name string) (string, bool) {
-	d := s.at(deviceID).device
+	d := s.device(s.find(deviceID))
 	if d == nil || name == "" {
 		return "", false
 	}
 	if id, ok := strings.CutPrefix(name, deviceID+"/"); ok {
 		name = id
 	}
-	fits := func(id string, ok bool) (string, bool) {
-		return id, ok && (kind == "" || s.at(id).Kind == kind)
+	for _, n := range []number{s.find(deviceID + "/" + name), d.byName(s.graph, squeeze(name))} {
+		if n != none && (kind == "" || s.at(n).Kind == kind) {
+			return s.at(n).ID, true
+		}
 	}
-	if id, ok := fits(deviceID+"/"+name, s.nodes[deviceID+"/"+name] != nil); ok {
-		return id, true
-	}
-	if id, ok := fits(d.names[squeeze(name)], d.names[squeeze(name)] != ""); ok {
-		return id, true
-	}
+	var found number
 	if n, err := strconv.Atoi(strings.TrimSpace(name)); err == nil && kind != "" {
-		id, ok := d.number[kind][n]
-		return id, ok
+		found = d.byNumber(s.graph, kind, n)
+	} else {
+		found = d.bySensor(s.graph, kind, strings.ToLower(name))
 	}
-	return d.bySensor(kind, strings.ToLower(name))
+	if found == none {
+		return "", false
+	}
+	return s.at(found).ID, true
 }
 
 // bySensor looks for a word for a kind with a number behind it. Memory modules
 // come first: "CPU1 DIMM A3" is a module, though its number may be unknown.
-func (d *device) bySensor(kind, name string) (string, bool) {
+func (d *device) bySensor(g *graph, kind, name string) number {
 	if strings.Contains(name, "dimm") && (kind == "" || kind == schemas.KindDIMM) {
 		at := strings.Index(name, "dimm")
 		n, ok := numberAfter(name, at+len("dimm"))
-		if sensor.Owner(strings.ReplaceAll(name[:at], "_", " ")) != "" && len(d.number[schemas.KindCPU]) != 1 {
-			return "", false // the first module of a processor is not the first of the server
+		if sensor.Owner(strings.ReplaceAll(name[:at], "_", " ")) != "" && d.numbered(schemas.KindCPU) != 1 {
+			return none // the first module of a processor is not the first of the server
 		}
-		id := d.number[schemas.KindDIMM][n]
-		return id, ok && id != ""
+		if !ok {
+			return none
+		}
+		return d.byNumber(g, schemas.KindDIMM, n)
 	}
 	squeezed := strings.ReplaceAll(name, "power supply", "powersupply")
 	squeezed = strings.ReplaceAll(squeezed, "pcie switch", "pcieswitch")
@@ -226,14 +317,14 @@ func (d *device) bySensor(kind, name string) (string, bool) {
 				continue // "psychrometer" is no power supply
 			}
 			if n, ok := numberAfter(squeezed, end); ok {
-				if id := d.number[w.kind][n]; id != "" {
-					return id, true
+				if id := d.byNumber(g, w.kind, n); id != none {
+					return id
 				}
 			}
 			break
 		}
 	}
-	return "", false
+	return none
 }
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' }

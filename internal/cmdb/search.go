@@ -30,87 +30,95 @@ var searched = []string{"name", schemas.AttrSerial, schemas.AttrUUID, schemas.At
 type pile struct {
 	text  []byte
 	begin []uint32 // of each line
-	owner []uint32 // index of the name in names
-	field []uint8  // of searched
-	names []string
+	owner []number
+	field []uint8 // of searched
 }
 
-func newPile(s *graph) *pile {
-	names := s.known().sorted
-	p := &pile{names: names, text: []byte{'\n'}}
-	add := func(k int, field int, key string) {
+func newPile(s *sheet, g *graph) *pile {
+	p := &pile{text: []byte{'\n'}}
+	add := func(n number, field int, key string) {
 		if key = strings.ToLower(key); key == "" || strings.Contains(key, "\n") {
 			return
 		}
-		p.begin, p.owner, p.field = append(p.begin, uint32(len(p.text))), append(p.owner, uint32(k)), append(p.field, uint8(field))
+		p.begin, p.owner, p.field = append(p.begin, uint32(len(p.text))), append(p.owner, n), append(p.field, uint8(field))
 		p.text = append(append(p.text, key...), '\n')
 	}
 	for _, parts := range []bool{false, true} {
-		for k, name := range names {
-			n := s.nodes[name]
-			if parts == (n.server == "" || n.server == name) {
+		for _, n := range s.sorted() {
+			if d := g.server(n); parts == (d == none || d == n) {
 				continue
 			}
-			add(k, 0, name)
+			r := &s.resources[n-s.first]
+			add(n, 0, r.ID)
 			for f, attr := range searched[1:] {
-				add(k, f+1, n.Attrs[attr])
+				add(n, f+1, r.Attrs.Get(attr))
 			}
 		}
 	}
+	p.text = slices.Clip(p.text)
 	return p
 }
 
-// Search returns up to n resources that a text names, exactly, at the beginning or anywhere, and
+// Search returns up to limit resources that a text names, exactly, at the beginning or anywhere, and
 // whether there are more. An empty kind is any.
-func (s *Snapshot) Search(text, kind string, n int) (hits []Hit, more bool) {
+func (s *Snapshot) Search(text, kind string, limit int) (hits []Hit, more bool) {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if text == "" || strings.Contains(text, "\n") {
 		return nil, false
 	}
-	found := make(map[string]bool)
-	take := func(name, match, in string) bool { // false is enough
-		if found[name] || kind != "" && s.nodes[name].Kind != kind {
+	found := make(map[number]bool)
+	take := func(n number, match, in string) bool { // false is enough
+		if found[n] || kind != "" && s.at(n).Kind != kind {
 			return true
 		}
-		if len(hits) == n {
+		if len(hits) == limit {
 			more = true
 			return false
 		}
-		found[name] = true
-		hits = append(hits, Hit{name, match, in})
+		found[n] = true
+		hits = append(hits, Hit{s.at(n).ID, match, in})
 		return true
 	}
-	p := s.pile()
-	if !p.scan("\n"+text+"\n", func(name, in string) bool { return take(name, MatchExact, in) }) {
+	if !s.scan("\n"+text+"\n", func(n number, in string) bool { return take(n, MatchExact, in) }) {
 		return hits, more
 	}
 	for _, name := range s.Find(text) { // in another spelling, or by its id
-		if !take(name, MatchExact, "id") {
+		if !take(s.find(name), MatchExact, "id") {
 			return hits, more
 		}
 	}
-	if p.scan("\n"+text, func(name, in string) bool { return take(name, MatchPrefix, in) }) {
-		p.scan(text, func(name, in string) bool { return take(name, MatchSubstring, in) })
+	if s.scan("\n"+text, func(n number, in string) bool { return take(n, MatchPrefix, in) }) {
+		s.scan(text, func(n number, in string) bool { return take(n, MatchSubstring, in) })
 	}
 	return hits, more
 }
 
-// called are the names of the resources that a text is a part of a key of, or means.
-func (s *Snapshot) called(text string) map[string]bool {
+// called are the resources that a text is a part of a key of, or means.
+func (s *Snapshot) called(text string) map[number]bool {
 	text = strings.ToLower(strings.TrimSpace(text))
-	out := make(map[string]bool)
+	out := make(map[number]bool)
 	if text == "" || strings.Contains(text, "\n") {
 		return out
 	}
-	s.pile().scan(text, func(name, _ string) bool { out[name] = true; return true })
+	s.scan(text, func(n number, _ string) bool { out[n] = true; return true })
 	for _, name := range s.Find(text) {
-		out[name] = true
+		out[s.find(name)] = true
 	}
 	return out
 }
 
+// scan calls f with each key of a resource in which a text is found, until it returns false.
+func (g *graph) scan(text string, f func(n number, in string) bool) bool {
+	for _, s := range []*sheet{&g.sheet, &g.since.sheet} {
+		if !s.pile().scan(text, func(n number, in string) bool { return g.now(n) != n || f(n, in) }) {
+			return false
+		}
+	}
+	return true
+}
+
 // scan calls f with each key in which a text is found, until it returns false.
-func (p *pile) scan(text string, f func(name, in string) bool) bool {
+func (p *pile) scan(text string, f func(n number, in string) bool) bool {
 	want := []byte(text)
 	skip := len(text) - len(strings.TrimPrefix(text, "\n"))
 	for at := 0; ; {
@@ -123,7 +131,7 @@ func (p *pile) scan(text string, f func(name, in string) bool) bool {
 		if !exact {
 			line--
 		}
-		if !f(p.names[p.owner[line]], searched[p.field[line]]) {
+		if !f(p.owner[line], searched[p.field[line]]) {
 			return false
 		}
 		if line+1 == len(p.begin) {

@@ -14,8 +14,8 @@ func searchable(t testing.TB) *cmdb.Snapshot {
 	t.Helper()
 	i, problems := cmdb.FromTopology(schemas.Topology{Resources: []schemas.Resource{
 		{ID: "dc1", Kind: "site"},
-		{ID: "gpu-r1-1", Kind: "server", Parent: "dc1", Attrs: map[string]string{"serial": "SN-77", "mac": "0C:42:A1:00:00:01"}},
-		{ID: "gpu-r1-1/gpu0", Kind: "gpu", Parent: "gpu-r1-1", Attrs: map[string]string{"pci": "0000:1b:00.0", "uuid": "GPU-77aa", "serial": "77"}},
+		{ID: "gpu-r1-1", Kind: "server", Parent: "dc1", Attrs: schemas.AttrsOf(map[string]string{"serial": "SN-77", "mac": "0C:42:A1:00:00:01"})},
+		{ID: "gpu-r1-1/gpu0", Kind: "gpu", Parent: "gpu-r1-1", Attrs: schemas.AttrsOf(map[string]string{"pci": "0000:1b:00.0", "uuid": "GPU-77aa", "serial": "77"})},
 		{ID: "gpu-r1-10", Kind: "server", Parent: "dc1"},
 	}})
 	if len(problems) > 0 {
@@ -64,12 +64,12 @@ func BenchmarkSearch(b *testing.B) {
 	t := schemas.Topology{Resources: []schemas.Resource{{ID: "dc1", Kind: "site"}}}
 	for k := range 10_000 {
 		server := fmt.Sprintf("gpu-r%04d-%02d", k/8, k%8)
-		t.Resources = append(t.Resources, schemas.Resource{ID: server, Kind: "server", Parent: "dc1", Attrs: map[string]string{"serial": fmt.Sprintf("S%07d", k)}})
+		t.Resources = append(t.Resources, schemas.Resource{ID: server, Kind: "server", Parent: "dc1", Attrs: schemas.AttrsOf(map[string]string{"serial": fmt.Sprintf("S%07d", k)})})
 		for p := range 39 {
 			t.Resources = append(t.Resources, schemas.Resource{
-				ID: fmt.Sprintf("%s/part%d", server, p), Kind: "gpu", Parent: server, Attrs: map[string]string{
+				ID: fmt.Sprintf("%s/part%d", server, p), Kind: "gpu", Parent: server, Attrs: schemas.AttrsOf(map[string]string{
 					"serial": fmt.Sprintf("P%07d%02d", k, p), "pci": fmt.Sprintf("0000:%02x:00.0", p), // as in every other server
-				},
+				}),
 			})
 		}
 	}

@@ -2,9 +2,10 @@ package cmdb
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"auspex/schemas"
@@ -24,99 +25,9 @@ type Snapshot struct {
 	byDevice  map[string][]string // device → workloads on it, newest first
 }
 
-// graph is the half that changes seldom.
-type graph struct {
-	resources []schemas.Resource
-	links     []schemas.Link
-	nodes     map[string]*node
-	identity  map[string]string // normalised uuid, serial, MAC → id
-	space     schemas.Space     // of the ids
-	known     func() *directory
-	pile      func() *pile
-}
-
-type node struct {
-	*schemas.Resource
-	children []string
-	links    []schemas.Link
-	server   string // nearest server or switch, this one included
-	rack     string
-	site     string
-	model    string // of the part, else of its server
-	device   *device
-}
-
-func newGraph(t schemas.Topology, site string) *graph {
-	g := &graph{
-		resources: t.Resources, links: t.Links, space: schemas.SpaceOf(site),
-		nodes: make(map[string]*node, len(t.Resources)), identity: map[string]string{},
-	}
-	g.known = sync.OnceValue(func() *directory { return newDirectory(g) })
-	g.pile = sync.OnceValue(func() *pile { return newPile(g) })
-	for i := range g.resources {
-		r := &g.resources[i]
-		g.nodes[r.ID] = &node{Resource: r}
-		for _, k := range []string{schemas.AttrUUID, schemas.AttrSerial, schemas.AttrMAC} {
-			if v := identity(r.Attrs[k]); v != "" {
-				if _, taken := g.identity[v]; !taken { // serial numbers repeat; the first one stays
-					g.identity[v] = r.ID
-				}
-			}
-		}
-	}
-	for i := range g.resources {
-		r := &g.resources[i]
-		if p := g.nodes[r.Parent]; p != nil {
-			p.children = append(p.children, r.ID)
-		}
-	}
-	for _, l := range g.links {
-		for _, id := range []string{l.From, l.To} {
-			if n := g.nodes[id]; n != nil {
-				n.links = append(n.links, l)
-			}
-		}
-	}
-	var sites []string
-	for i := range g.resources {
-		n := g.nodes[g.resources[i].ID]
-		if n.Kind == schemas.KindSite {
-			sites = append(sites, n.ID)
-		}
-		for at, steps := n, 0; at != nil && steps <= len(g.resources); at, steps = g.nodes[at.Parent], steps+1 {
-			if n.server == "" && isDevice(at.Kind) {
-				n.server = at.ID
-			}
-			if n.model == "" {
-				n.model = at.Attrs[schemas.AttrModel]
-			}
-			if n.rack == "" && at.Kind == schemas.KindRack {
-				n.rack = at.ID
-			}
-			if at.Kind == schemas.KindSite {
-				n.site = at.ID
-			}
-		}
-	}
-	if len(sites) == 1 {
-		for _, n := range g.nodes {
-			n.site = sites[0]
-		}
-	}
-	for i := range g.resources {
-		if n := g.nodes[g.resources[i].ID]; isDevice(n.Kind) {
-			n.device = newDevice(g, n)
-		}
-	}
-	return g
-}
-
-// isDevice tells the kinds that collectors read and that messages are keyed by.
-func isDevice(kind string) bool { return kind == schemas.KindServer || kind == schemas.KindSwitch }
-
 // Topology returns the whole inventory.
 func (s *Snapshot) Topology() schemas.Topology {
-	t := schemas.Topology{Version: 1, Resources: s.resources, Links: s.links}
+	t := schemas.Topology{Version: 1, Resources: s.whole(), Links: slices.Collect(s.allLinks())}
 	if t.Resources == nil { // an empty inventory has empty lists, not null
 		t.Resources = []schemas.Resource{}
 	}
@@ -133,54 +44,124 @@ func (s *Snapshot) Topology() schemas.Topology {
 }
 
 // Resources returns every resource.
-func (s *Snapshot) Resources() []schemas.Resource { return s.resources }
+func (s *Snapshot) Resources() []schemas.Resource { return s.whole() }
+
+// Len is how many resources there are.
+func (s *Snapshot) Len() int { return s.since.count }
+
+// All yields every resource.
+func (s *Snapshot) All() iter.Seq[*schemas.Resource] {
+	return func(yield func(*schemas.Resource) bool) {
+		for n := range s.numbers() {
+			if !yield(s.at(n)) {
+				return
+			}
+		}
+	}
+}
 
 // Resource returns the resource with an id, and whether there is one.
 func (s *Snapshot) Resource(id string) (schemas.Resource, bool) {
-	n := s.nodes[id]
-	if n == nil {
-		return schemas.Resource{}, false
+	if n := s.find(id); n != none {
+		return *s.at(n), true
 	}
-	return *n.Resource, true
+	return schemas.Resource{}, false
 }
 
 // Children returns the ids of the parts of a resource.
-func (s *Snapshot) Children(id string) []string {
-	if n := s.nodes[id]; n != nil {
-		return n.children
+func (s *Snapshot) Children(id string) (ids []string) {
+	if n := s.find(id); n != none {
+		for k := range s.parts(n) {
+			ids = append(ids, s.at(k).ID)
+		}
 	}
-	return nil
+	return ids
 }
 
 // Links returns the links that begin or end at a resource.
-func (s *Snapshot) Links(id string) []schemas.Link {
-	if n := s.nodes[id]; n != nil {
-		return n.links
+func (s *Snapshot) Links(id string) (links []schemas.Link) {
+	if n := s.find(id); n != none {
+		for _, l := range s.tied(n) {
+			links = append(links, s.link(l))
+		}
 	}
-	return nil
+	return links
 }
 
 // Server returns the nearest server or switch that a resource is, or is part
 // of; "" when there is none.
-func (s *Snapshot) Server(id string) string { return s.at(id).server }
+func (s *Snapshot) Server(id string) string {
+	if n := s.server(s.find(id)); n != none {
+		return s.at(n).ID
+	}
+	return ""
+}
 
 // Rack returns the rack that a resource is in, or "".
-func (s *Snapshot) Rack(id string) string { return s.at(id).rack }
+func (s *Snapshot) Rack(id string) string { return s.nearest(id, schemas.KindRack) }
 
 // Site returns the site that a resource is in. One that belongs to no site, as
 // an air handler may, is in the only site there is, if there is only one.
-func (s *Snapshot) Site(id string) string { return s.at(id).site }
+func (s *Snapshot) Site(id string) (site string) {
+	n := s.find(id)
+	if only := s.sites(); n != none && len(only) == 1 {
+		return s.at(only[0]).ID
+	}
+	for _, r := range s.above(n) {
+		if r.Kind == schemas.KindSite {
+			site = r.ID
+		}
+	}
+	return site
+}
+
+// nearest is the name of the nearest resource of a kind that one is, or is part of, or "".
+func (s *Snapshot) nearest(id, kind string) string {
+	for _, r := range s.above(s.find(id)) {
+		if r.Kind == kind {
+			return r.ID
+		}
+	}
+	return ""
+}
+
+// Ancestor returns the nearest resource of a kind that one is part of, or "".
+func (s *Snapshot) Ancestor(id, kind string) string {
+	n := s.find(id)
+	for at, r := range s.above(n) {
+		if r.Kind == kind && at != n {
+			return r.ID
+		}
+	}
+	return ""
+}
+
+// Below yields the parts of a resource, and theirs.
+func (s *Snapshot) Below(id string) iter.Seq[*schemas.Resource] {
+	return func(yield func(*schemas.Resource) bool) {
+		var walk func(n number, depth int) bool
+		walk = func(n number, depth int) bool {
+			for k := range s.parts(n) {
+				if !yield(s.at(k)) || depth < maxDepth && !walk(k, depth+1) {
+					return false
+				}
+			}
+			return true
+		}
+		if n := s.find(id); n != none {
+			walk(n, 0)
+		}
+	}
+}
 
 // Model returns the model of a resource, or of the server or switch around it.
-func (s *Snapshot) Model(id string) string { return s.at(id).model }
-
-var nowhere = &node{Resource: &schemas.Resource{}}
-
-func (s *Snapshot) at(id string) *node {
-	if n := s.nodes[id]; n != nil {
-		return n
+func (s *Snapshot) Model(id string) string {
+	for _, r := range s.above(s.find(id)) {
+		if m := r.Attrs.Get(schemas.AttrModel); m != "" {
+			return m
+		}
 	}
-	return nowhere
+	return ""
 }
 
 // Workload returns the workload with an id, and whether it is known.
@@ -188,6 +169,9 @@ func (s *Snapshot) Workload(id string) (schemas.Workload, bool) {
 	w, ok := s.workloads[id]
 	return w, ok
 }
+
+// Workloads yields those that are remembered, by id.
+func (s *Snapshot) Workloads() iter.Seq2[string, schemas.Workload] { return maps.All(s.workloads) }
 
 // WorkloadsAt returns the workloads that ran at a time on a resource, on a part
 // of it, or on what it is part of; newest first. A zero time means now: those
@@ -233,8 +217,13 @@ func (s *Snapshot) touches(w schemas.Workload, id string) bool {
 
 // within tells whether part is a part of whole, at any depth.
 func (s *Snapshot) within(part, whole string) bool {
-	for n := s.nodes[part]; n != nil && n.Parent != ""; n = s.nodes[n.Parent] {
-		if n.Parent == whole {
+	w := s.find(whole)
+	return w != none && s.partOf(s.find(part), w)
+}
+
+func (g *graph) partOf(part, whole number) bool {
+	for n := range g.above(part) {
+		if n == whole && n != part {
 			return true
 		}
 	}

@@ -69,7 +69,7 @@ func NewIndex(snap *cmdb.Snapshot) *Index {
 // address is where a resource says that its controller is, as host:port; "" where it says none.
 func (x *Index) address(r *schemas.Resource, protocol string) string {
 	if protocol == ipmiProtocol {
-		at := r.Attrs[schemas.AttrIPMIIP]
+		at := r.Attrs.Get(schemas.AttrIPMIIP)
 		if at == "" {
 			return ""
 		}
@@ -78,7 +78,7 @@ func (x *Index) address(r *schemas.Resource, protocol string) string {
 		}
 		return net.JoinHostPort(strings.Trim(at, "[]"), strconv.Itoa(IPMIPort))
 	}
-	u, err := url.Parse(r.Attrs[schemas.AttrRedfishURL])
+	u, err := url.Parse(r.Attrs.Get(schemas.AttrRedfishURL))
 	if err != nil || u.Host == "" {
 		return ""
 	}
@@ -106,7 +106,7 @@ func (x *Index) having(attr, value string) (out []string) {
 		return nil
 	}
 	for _, id := range x.snap.Find(value) {
-		if r, ok := x.snap.Resource(id); ok && r.Kind == schemas.KindServer && like(r.Attrs[attr], value) {
+		if r, ok := x.snap.Resource(id); ok && r.Kind == schemas.KindServer && like(r.Attrs.Get(attr), value) {
 			out = append(out, id)
 		}
 	}
@@ -228,7 +228,7 @@ func (x *Index) Conflicts(f *schemas.Find) (out []schemas.Conflict) {
 		})
 	}
 	identity := func(r *schemas.Resource, attr, is string) {
-		if was := r.Attrs[attr]; was != "" && identifies(is) && !like(was, is) {
+		if was := r.Attrs.Get(attr); was != "" && identifies(is) && !like(was, is) {
 			differ(r.ID, attr, was, is)
 		}
 	}
@@ -242,7 +242,7 @@ func (x *Index) Conflicts(f *schemas.Find) (out []schemas.Conflict) {
 			if f.Protocol == redfishProtocol {
 				is = "https://" + f.Address
 			}
-			differ(server, attr, r.Attrs[attr], is)
+			differ(server, attr, r.Attrs.Get(attr), is)
 		}
 	}
 	// Of parts: what another server has in the inventory, or what is another one there.
@@ -288,9 +288,9 @@ func Fragment(f *schemas.Find, server string) []schemas.Resource {
 		}
 		return ""
 	}
-	out := []schemas.Resource{{ID: server, Kind: schemas.KindServer, Attrs: attrs(
+	out := []schemas.Resource{{ID: server, Kind: schemas.KindServer, Attrs: schemas.AttrsOf(attrs(
 		schemas.AttrModel, f.Model, schemas.AttrSerial, identity(f.SerialNumber), schemas.AttrUUID, identity(f.UUID),
-	)}}
+	))}}
 	number := func(parts []schemas.FoundPart) map[int]int { // where the numbers at the ends tell all from one another
 		seen := map[int]int{}
 		for i := range parts {
@@ -328,7 +328,7 @@ func Fragment(f *schemas.Find, server string) []schemas.Resource {
 			if name := kind + strconv.Itoa(n); !strings.Contains(p.Name, ",") && p.Name != name {
 				a[schemas.AttrAliases] = p.Name
 			}
-			out = append(out, schemas.Resource{ID: server + "/" + kind + strconv.Itoa(n), Kind: kind, Parent: server, Attrs: a})
+			out = append(out, schemas.Resource{ID: server + "/" + kind + strconv.Itoa(n), Kind: kind, Parent: server, Attrs: schemas.AttrsOf(a)})
 		}
 	}
 	add(schemas.KindGPU, f.GPUs)

@@ -161,7 +161,7 @@ func (h *hall) inventory(t *testing.T, db *sqldb.DB, change func(*schemas.Resour
 			continue
 		}
 		if r.ID == "gpu-r01-01" {
-			r.Attrs[schemas.AttrRedfishURL] = fmt.Sprintf("https://127.0.9.2:%d", h.redfish)
+			r.Attrs = r.Attrs.With(schemas.AttrRedfishURL, fmt.Sprintf("https://127.0.9.2:%d", h.redfish))
 		}
 		change(&r)
 		topology.Resources = append(topology.Resources, r)
@@ -232,10 +232,9 @@ func TestASweepFindsWhatAnswers(t *testing.T) {
 	inv := h.inventory(t, db, func(r *schemas.Resource) {
 		switch r.ID {
 		case "gpu-r01-01":
-			r.Attrs[schemas.AttrSerial] = "OTHER1"
-			delete(r.Attrs, schemas.AttrUUID)
+			r.Attrs = r.Attrs.Without(schemas.AttrUUID).With(schemas.AttrSerial, "OTHER1")
 		case "gpu-r01-01/gpu2":
-			r.Attrs[schemas.AttrUUID] = "GPU-" + strings.Repeat("1", 32)
+			r.Attrs = r.Attrs.With(schemas.AttrUUID, "GPU-"+strings.Repeat("1", 32))
 		}
 	})
 	var log bytes.Buffer

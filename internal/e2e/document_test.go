@@ -24,12 +24,12 @@ func small() (out []schemas.Resource) {
 		for n := 1; n <= 2; n++ {
 			server := fmt.Sprintf("gpu-r%02d-%02d", r, n)
 			out = append(out, schemas.Resource{
-				ID: server, Kind: schemas.KindServer, Parent: rack, Attrs: map[string]string{"serial": fmt.Sprintf("S%d%d", r, n), "model": "DGX H100"},
+				ID: server, Kind: schemas.KindServer, Parent: rack, Attrs: schemas.AttrsOf(map[string]string{"serial": fmt.Sprintf("S%d%d", r, n), "model": "DGX H100"}),
 			})
 			for g := range 2 {
-				out = append(out, schemas.Resource{ID: fmt.Sprintf("%s/gpu%d", server, g), Kind: schemas.KindGPU, Parent: server, Attrs: map[string]string{
+				out = append(out, schemas.Resource{ID: fmt.Sprintf("%s/gpu%d", server, g), Kind: schemas.KindGPU, Parent: server, Attrs: schemas.AttrsOf(map[string]string{
 					"pci": fmt.Sprintf("0000:1%d:00.0", g), "serial": fmt.Sprintf("G%d%d%d", r, n, g), "model": "H100", "memory_gb": "80",
-				}})
+				})})
 			}
 		}
 	}

@@ -56,7 +56,7 @@ func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attrs := map[string]map[string]string{}
+	attrs := map[string]schemas.Attrs{}
 	for _, r := range topology.Resources {
 		attrs[r.ID] = r.Attrs
 	}
@@ -71,7 +71,7 @@ func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
 	const server = "gpu-r01-01"
 
 	t.Run("ipmitool", func(t *testing.T) {
-		at := attrs[server][schemas.AttrIPMIIP]
+		at := attrs[server].Get(schemas.AttrIPMIIP)
 		do := func(args ...string) string { return ipmitool(t, at, user, password, args...) }
 		for args, want := range map[string]string{
 			"power status": "is on", "sel info": "SEL Information", "mc info": "IPMI Version", "chassis status": "System Power         : on",
@@ -94,7 +94,7 @@ func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
 	t.Run("sushy", func(t *testing.T) {
 		python := peer(t, "SUSHY_PYTHON")
 		out, err := exec.Command(
-			python, "testdata/sushy_fleet.py", attrs["gpu-r01-02"][schemas.AttrRedfishURL], user, password, filepath.Join(dir, sim.CAFile),
+			python, "testdata/sushy_fleet.py", attrs["gpu-r01-02"].Get(schemas.AttrRedfishURL), user, password, filepath.Join(dir, sim.CAFile),
 		).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -102,7 +102,7 @@ func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
 		t.Logf("%s", out)
 	})
 	t.Run("gnmic", func(t *testing.T) {
-		target, err := api.NewTarget(api.Name("leaf"), api.Address(attrs["leaf-r01"][schemas.AttrGNMIAddress]),
+		target, err := api.NewTarget(api.Name("leaf"), api.Address(attrs["leaf-r01"].Get(schemas.AttrGNMIAddress)),
 			api.Username(user), api.Password(password), api.TLSCA(filepath.Join(dir, sim.CAFile)), api.Timeout(patience))
 		if err != nil {
 			t.Fatal(err)

@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,6 +20,7 @@ import (
 	"testing"
 
 	"auspex/internal/sim"
+	"auspex/internal/sim/ledger"
 	"auspex/schemas"
 )
 
@@ -89,7 +92,8 @@ type pathSite struct {
 	spare      schemas.Resource
 	fleet      *exec.Cmd
 	await      func(what string, check func() error)
-	killed     func() // the product, which begins again
+	killed     func()                                         // the product, which begins again
+	try        func(out any, method, path, body string) error // asks the product once
 }
 
 // newPathSite starts both.
@@ -226,9 +230,183 @@ func (s *pathSite) known() schemas.Resource {
 // controller is where the board controller of a server listens.
 func (s *pathSite) controller(of schemas.Resource) *url.URL {
 	s.t.Helper()
-	u, err := url.Parse(of.Attrs[schemas.AttrRedfishURL])
+	u, err := url.Parse(of.Attrs.Get(schemas.AttrRedfishURL))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return u
+}
+
+// curl asks the product, as somebody with a shell does, and decodes the answer.
+func (p *product) curl(token, method, path, body string, out any) error {
+	return p.curlOnce(token, "", method, path, body, out)
+}
+
+// curlOnce is curl with the key of a request that is done once however often it is sent; "" is none.
+func (p *product) curlOnce(token, key, method, path, body string, out any) error {
+	args := []string{"-sS", "--fail-with-body", "--max-time", "60", "-X", method, "-H", "Authorization: Bearer " + token}
+	if key != "" {
+		args = append(args, "-H", "Idempotency-Key: "+key)
+	}
+	if body != "" {
+		args = append(args, "-H", "Content-Type: application/json", "-d", body)
+	}
+	b, err := exec.Command("curl", append(args, p.url+"api/v1/"+path)...).Output() //nolint:noctx // it has a bound
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", method, path, err, b)
+	}
+	return json.Unmarshal(b, out)
+}
+
+// oneOwner are what is true of the tables at every moment.
+var oneOwner = map[string]string{
+	"GPUs with two owners": `SELECT count(*) FROM (SELECT gpu_id FROM allocation_claims WHERE state IN ('held','cleaning') AND gpu_id IS NOT NULL GROUP BY gpu_id HAVING count(*)>1) x`,
+	"workflows that were made or run twice": `SELECT count(*) FROM (SELECT 1 FROM workflows WHERE allocation_id IS NOT NULL
+GROUP BY allocation_id, server_id, type HAVING count(*)>1) x`,
+	"servers with one serial number": `SELECT count(*) FROM (SELECT serial_number FROM servers WHERE serial_number<>'' GROUP BY serial_number HAVING count(*)>1) x`,
+	"allocations beside the one":     `SELECT count(*)-1 FROM allocations`,
+	"cases that nobody works on":     `SELECT count(*) FROM control_actions WHERE state='unknown'`,
+}
+
+func (s *pathSite) holds() {
+	s.t.Helper()
+	for what, query := range oneOwner {
+		if got, err := s.psql(query); err != nil || got != "0" {
+			s.t.Errorf("%s: %s %v", what, got, err)
+		}
+	}
+}
+
+type asks = func(out any, method, path, body string)
+
+// discovered sweeps for the server that no inventory has, and registers it.
+func (s *pathSite) discovered(must asks) schemas.Server {
+	s.t.Helper()
+	at, known := s.controller(s.spare), s.controller(s.known())
+	var sweep schemas.Discovery
+	must(&sweep, "POST", "discoveries", fmt.Sprintf(`{"ranges":[%q],"redfish_ports":[%s,%s],"credential":"sim"}`, at.Hostname(), known.Port(), at.Port()))
+	s.killed() // it goes on
+	var page struct {
+		Discovery schemas.Discovery
+		Items     []schemas.Find
+	}
+	s.await("the sweep ends", func() error {
+		must(&page, "GET", "discoveries/"+sweep.ID, "")
+		if page.Discovery.Status != schemas.DiscoveryCompleted {
+			return fmt.Errorf("%+v", page.Discovery)
+		}
+		return nil
+	})
+	k := slices.IndexFunc(page.Items, func(f schemas.Find) bool { return f.Status == schemas.ServerDiscovered })
+	if len(page.Items) != 2 || k < 0 {
+		s.t.Fatalf("it has found %+v", page)
+	}
+	f := page.Items[k]
+	if f.SerialNumber != s.spare.Attrs.Get(schemas.AttrSerial) || len(f.GPUs) != 8 || len(f.NICs) == 0 || f.Address != net.JoinHostPort(at.Hostname(), at.Port()) ||
+		f.Proposal == nil || f.Proposal.Name != s.spare.ID || len(f.Proposal.Places) == 0 || f.Proposal.Places[0].Parent != s.spare.Parent {
+		s.t.Fatalf("it has found %+v", f)
+	}
+	var v schemas.Server
+	must(&v, "POST", "servers", fmt.Sprintf(`{"name":%q,"parent":%q,"found":%q}`, f.Proposal.Name, f.Proposal.Places[0].Parent, f.ID))
+	s.says(`SELECT status || ' ' || serial_number FROM servers WHERE name='`+v.Name+`'`, "discovered "+f.SerialNumber)
+	s.says(`SELECT count(*) FROM gpus WHERE server_id='`+v.ID+`'`, "8")
+	return v
+}
+
+// looked has the new server looked at until it is ready.
+func (s *pathSite) looked(must asks, v *schemas.Server) {
+	s.t.Helper()
+	var w schemas.Workflow
+	must(&w, "POST", "workflows", fmt.Sprintf(`{"type":"validate","server_id":%q}`, v.ID))
+	s.await("it is ready", func() error {
+		must(&w, "GET", "workflows/"+w.ID, "")
+		must(v, "GET", "servers/"+v.ID, "")
+		if w.Status == schemas.WorkflowFailed {
+			return settled{errors.New(w.Reason)}
+		}
+		if v.Status != schemas.ServerReady {
+			return fmt.Errorf("it is %s: %+v", v.Status, w)
+		}
+		return nil
+	})
+	s.says(`SELECT status FROM servers WHERE id='`+v.ID+`'`, schemas.ServerReady)
+}
+
+// returned waits until both servers can be given again: the ill one is repaired first, and cleaned when that is done.
+func (s *pathSite) returned(must asks, a *schemas.Allocation, ill, well string) {
+	s.t.Helper()
+	ready := func(name string) error {
+		var v schemas.Server
+		must(&v, "GET", "servers/"+name, "")
+		left, err := s.psql(`SELECT count(*) FROM allocation_claims c JOIN servers v ON v.id=c.server_id WHERE c.state<>'released' AND v.name='` + name + `'`)
+		if err != nil || left != "0" || v.Status != schemas.ServerReady {
+			return fmt.Errorf("%s is %s, and %s claims are left (%w)", name, v.Status, left, err)
+		}
+		return nil
+	}
+	s.await(well+" is ready", func() error { return ready(well) })
+	s.await(ill+" is repaired", func() error {
+		var all struct{ Items []schemas.Action }
+		must(&all, "GET", "actions?limit=1000", "")
+		if !slices.ContainsFunc(all.Items, func(a schemas.Action) bool {
+			return a.Server == ill && a.Kind == "power_cycle" && a.State == schemas.ActionDone && a.VerifiedBy != ""
+		}) {
+			return fmt.Errorf("%+v", all.Items)
+		}
+		return nil
+	})
+	s.await(ill+" is well", func() error {
+		var g schemas.GPU
+		must(&g, "GET", "gpus/"+url.PathEscape(ill+"/gpu3"), "")
+		if g.Status == schemas.GPUError {
+			return errors.New(g.Reason)
+		}
+		return nil
+	})
+	s.await(ill+" is ready", func() error {
+		var status struct{ Workflows []schemas.Workflow }
+		must(&status, "GET", "allocations/"+a.ID+"/status", "")
+		for _, w := range status.Workflows {
+			if w.Server == ill && w.Type == schemas.WorkflowCleanup && w.Status == schemas.WorkflowFailed {
+				s.t.Logf("it was not clean: %s", w.Reason)
+				var ignored map[string]any
+				if err := s.try(&ignored, "POST", "workflows/cleanup", fmt.Sprintf(`{"allocation_id":%q,"server_id":%q}`, a.ID, ill)); err != nil {
+					return err
+				}
+			}
+		}
+		return ready(ill)
+	})
+	resets := map[string]int{}
+	for _, e := range output(s.t, s.dir) {
+		if e.Kind == ledger.KindReset {
+			resets[e.Device+" "+e.RequestID]++
+		}
+	}
+	if len(resets) != 1 {
+		s.t.Errorf("the controllers were asked for %v", resets)
+	}
+	for of, n := range resets {
+		if n != 1 || !strings.HasPrefix(of, ill+" ") {
+			s.t.Errorf("%d resets: %s", n, of)
+		}
+	}
+}
+
+// proves holds that the audit is whole, and that a row that is changed would be seen.
+func (s *pathSite) proves() {
+	s.t.Helper()
+	verify := func() (string, error) {
+		out, err := command(s.t, "audit", "verify", "--config", filepath.Join(s.files, "auspex.yaml"), "--data", s.dir).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := verify(); err != nil {
+		s.t.Errorf("%s%v", out, err)
+	} else {
+		s.t.Logf("audit: %s", out)
+	}
+	s.says(`UPDATE control_audit SET actor='nobody' WHERE seq=20`, "")
+	if out, err := verify(); err == nil || !strings.Contains(out, "row 20") {
+		s.t.Errorf("a row was changed: %s%v", out, err)
+	}
 }

@@ -88,7 +88,7 @@ func TestSELEventsOfIPMISimArriveOnceOverARestart(t *testing.T) {
 	args := append(site(t, dir,
 		schemas.Resource{
 			ID: "node-1", Kind: schemas.KindServer, Parent: "dc1-r01",
-			Attrs: map[string]string{schemas.AttrIPMIIP: address, schemas.AttrCredential: "bmc"},
+			Attrs: schemas.AttrsOf(map[string]string{schemas.AttrIPMIIP: address, schemas.AttrCredential: "bmc"}),
 		},
 		schemas.Resource{ID: "node-1/gpu0", Kind: schemas.KindGPU, Parent: "node-1"},
 		schemas.Resource{ID: "node-1/psu1", Kind: "psu", Parent: "node-1"},
@@ -218,16 +218,16 @@ func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
 		name := fmt.Sprintf("gpu%d", i+1)
 		r := schemas.Resource{ID: name, Kind: schemas.KindServer, Parent: "dc1-r01"}
 		if i == 0 {
-			r.Attrs = map[string]string{
+			r.Attrs = schemas.AttrsOf(map[string]string{
 				schemas.AttrIPMIIP: addresses[1], schemas.AttrCredential: "bmc", schemas.AttrKmsgPath: kmsg,
 				schemas.AttrExporterURL: exporter.URL + "/metrics",
-			}
+			})
 		}
 		resources = append(resources, r)
 		for g := range 8 {
 			resources = append(resources, schemas.Resource{
 				ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name,
-				Attrs: map[string]string{"pci": fmt.Sprintf("0000:%02x:00.0", 0x10+g)},
+				Attrs: schemas.AttrsOf(map[string]string{"pci": fmt.Sprintf("0000:%02x:00.0", 0x10+g)}),
 			})
 		}
 	}

@@ -134,6 +134,7 @@ type product struct {
 	out, err *buffer
 	done     chan struct{} // closed when it has ended
 	exit     *error        // valid then
+	silent   bool          // what it said is of no use where the test fails
 
 	url, token string
 	pids       map[string]int
@@ -172,7 +173,7 @@ func launch(t *testing.T, dir string, args ...string) *product {
 	t.Cleanup(func() {
 		p.kill()
 		endSimulator(dir)
-		if t.Failed() {
+		if t.Failed() && !p.silent {
 			t.Logf("standard output of the product:\n%s\nstandard error:\n%s", tail(p.out.String()), tail(p.err.String()))
 		}
 	})

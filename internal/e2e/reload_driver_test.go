@@ -51,8 +51,8 @@ func (f simulated) agent(server string) (string, error) {
 		return "", err
 	}
 	for _, r := range t.Resources {
-		if r.ID == server && r.Attrs[schemas.AttrAgentAddress] != "" {
-			return r.Attrs[schemas.AttrAgentAddress], nil
+		if r.ID == server && r.Attrs.Get(schemas.AttrAgentAddress) != "" {
+			return r.Attrs.Get(schemas.AttrAgentAddress), nil
 		}
 	}
 	return "", fmt.Errorf("%s has no agent", server)

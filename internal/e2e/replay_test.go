@@ -77,13 +77,13 @@ func behind(t *testing.T, file, server, gpu string) *recorder {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(top.Resources, func(r schemas.Resource) bool { return r.ID == server })
-	r := &recorder{at: top.Resources[i].Attrs[schemas.AttrExporterURL], gpu: gpu}
+	r := &recorder{at: top.Resources[i].Attrs.Get(schemas.AttrExporterURL), gpu: gpu}
 	if !strings.HasSuffix(r.at, "/metrics") {
 		r.at = strings.TrimSuffix(r.at, "/") + "/metrics"
 	}
 	srv := httptest.NewServer(r)
 	t.Cleanup(srv.Close)
-	top.Resources[i].Attrs[schemas.AttrExporterURL] = srv.URL
+	top.Resources[i].Attrs = top.Resources[i].Attrs.With(schemas.AttrExporterURL, srv.URL)
 	if b, err = json.Marshal(top); err == nil {
 		err = os.WriteFile(file, b, 0o600)
 	}

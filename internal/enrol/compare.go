@@ -76,7 +76,7 @@ func (c *comparison) server(who Who, d *Description) {
 				reason, why = ReasonKind, fmt.Sprintf("Its host name is that of a %s of the inventory.", r.Kind)
 			}
 			c.differ(Difference{
-				Verb: Conflict, Resource: p.Server, Kind: schemas.KindServer, Inventory: r.Attrs[schemas.AttrSerial], Agent: d.Serial, Why: why, Reason: reason,
+				Verb: Conflict, Resource: p.Server, Kind: schemas.KindServer, Inventory: r.Attrs.Get(schemas.AttrSerial), Agent: d.Serial, Why: why, Reason: reason,
 			})
 		}
 	}
@@ -130,16 +130,13 @@ func (c *comparison) set(r schemas.Resource, attr, value string) {
 		c.put[r.ID] = have
 	}
 	if attr != "" {
-		if have.Attrs == nil {
-			have.Attrs = map[string]string{}
-		}
-		have.Attrs[attr] = value
+		have.Attrs = have.Attrs.With(attr, value)
 	}
 }
 
 // fill brings what the inventory does not say.
 func (c *comparison) fill(r schemas.Resource, known bool, attr, value string) {
-	if value == "" || r.Attrs[attr] != "" {
+	if value == "" || r.Attrs.Get(attr) != "" {
 		return
 	}
 	if known {
@@ -154,7 +151,7 @@ func (c *comparison) identify(r schemas.Resource, known bool, attr, value string
 	if !cmdb.Identifies(value) {
 		return
 	}
-	was := r.Attrs[attr]
+	was := r.Attrs.Get(attr)
 	if was != "" && normal(was) == normal(value) {
 		return
 	}
@@ -180,7 +177,7 @@ func (c *comparison) identify(r schemas.Resource, known bool, attr, value string
 func (c *comparison) elsewhere(r schemas.Resource, attr, value string) (out []string) {
 	for _, id := range c.snap.Find(value) {
 		other, _ := c.snap.Resource(id)
-		if id != r.ID && other.Kind == r.Kind && normal(other.Attrs[attr]) == normal(value) {
+		if id != r.ID && other.Kind == r.Kind && normal(other.Attrs.Get(attr)) == normal(value) {
 			out = append(out, id)
 		}
 	}
@@ -230,7 +227,7 @@ func (c *comparison) part(kind string, part *Part, shared string) {
 	c.met[r.ID] = true
 	if shared != "" {
 		c.differ(Difference{
-			Verb: Conflict, Resource: r.ID, Kind: kind, Attr: schemas.AttrUUID, Inventory: r.Attrs[schemas.AttrUUID], Agent: shared,
+			Verb: Conflict, Resource: r.ID, Kind: kind, Attr: schemas.AttrUUID, Inventory: r.Attrs.Get(schemas.AttrUUID), Agent: shared,
 			Why: "The agent tells this UUID of more than one part.", Reason: ReasonTwice,
 		})
 	}
@@ -249,11 +246,11 @@ func (c *comparison) part(kind string, part *Part, shared string) {
 func (c *comparison) called(r schemas.Resource, name string) {
 	if id, found := c.snap.Resolve(c.p.Server, r.Kind, name); found {
 		other, _ := c.snap.Resource(id)
-		if id == r.ID || strings.HasSuffix(id, "/"+name) || slices.Contains(strings.Split(other.Attrs[schemas.AttrAliases], ","), name) {
+		if id == r.ID || strings.HasSuffix(id, "/"+name) || slices.Contains(strings.Split(other.Attrs.Get(schemas.AttrAliases), ","), name) {
 			return
 		}
 	}
-	had := r.Attrs[schemas.AttrAliases]
+	had := r.Attrs.Get(schemas.AttrAliases)
 	aliases := strings.TrimPrefix(had+","+name, ",")
 	c.differ(Difference{Verb: Changed, Resource: r.ID, Kind: r.Kind, Attr: schemas.AttrAliases, Inventory: had, Agent: aliases})
 	c.set(r, schemas.AttrAliases, aliases)
@@ -262,7 +259,7 @@ func (c *comparison) called(r schemas.Resource, name string) {
 func (c *comparison) find(kind string, part *Part) (schemas.Resource, bool) {
 	by := func(attr, value string) (schemas.Resource, bool) {
 		at := slices.IndexFunc(c.own, func(r schemas.Resource) bool {
-			return r.Kind == kind && value != "" && !c.met[r.ID] && normal(r.Attrs[attr]) == normal(value)
+			return r.Kind == kind && value != "" && !c.met[r.ID] && normal(r.Attrs.Get(attr)) == normal(value)
 		})
 		if at < 0 {
 			return schemas.Resource{}, false

@@ -36,10 +36,7 @@ func site() schemas.Topology {
 	res := func(id, kind, parent string, attrs ...string) schemas.Resource {
 		r := schemas.Resource{ID: id, Kind: kind, Parent: parent}
 		for i := 0; i+1 < len(attrs); i += 2 {
-			if r.Attrs == nil {
-				r.Attrs = map[string]string{}
-			}
-			r.Attrs[attrs[i]] = attrs[i+1]
+			r.Attrs = r.Attrs.With(attrs[i], attrs[i+1])
 		}
 		return r
 	}
@@ -263,7 +260,7 @@ func TestWhatIsAcceptedIsInTheInventory(t *testing.T) {
 		t.Fatalf("%+v %v", got, err)
 	}
 	r, _ := o.desk.Inventory.Snapshot().Resource("gpu-9")
-	want := schemas.Resource{ID: "gpu-9", Kind: "server", Attrs: map[string]string{"serial": "SN9", "agent_address": "tunnel"}}
+	want := schemas.Resource{ID: "gpu-9", Kind: "server", Attrs: schemas.AttrsOf(map[string]string{"serial": "SN9", "agent_address": "tunnel"})}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Error(diff)
 	}

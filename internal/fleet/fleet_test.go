@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"auspex/internal/cmdb"
 	"auspex/internal/fleet"
 	"auspex/schemas"
 )
@@ -20,13 +21,13 @@ func topology() schemas.Topology {
 		{ID: "r1", Kind: schemas.KindRack, Parent: "row1"},
 		{ID: "leaf", Kind: schemas.KindSwitch, Parent: "r1"},
 		{ID: "leaf/Ethernet1", Kind: schemas.KindPort, Parent: "leaf"},
-		{ID: "pdu-b", Kind: schemas.KindPDU, Parent: "r1", Attrs: map[string]string{schemas.AttrFeed: "B"}},
+		{ID: "pdu-b", Kind: schemas.KindPDU, Parent: "r1", Attrs: schemas.AttrsOf(map[string]string{schemas.AttrFeed: "B"})},
 		{ID: "pdu-a", Kind: schemas.KindPDU, Parent: "r1"},
 		{ID: "loose", Kind: schemas.KindServer},
 	}}
 	for _, s := range []string{"s1", "s2"} {
 		t.Resources = append(
-			t.Resources, schemas.Resource{ID: s, Kind: schemas.KindServer, Parent: "r1", Attrs: map[string]string{schemas.AttrSerial: "SN-" + s}},
+			t.Resources, schemas.Resource{ID: s, Kind: schemas.KindServer, Parent: "r1", Attrs: schemas.AttrsOf(map[string]string{schemas.AttrSerial: "SN-" + s})},
 		)
 		for g := range 11 {
 			t.Resources = append(t.Resources, schemas.Resource{ID: fmt.Sprintf("%s/gpu%d", s, 10-g), Kind: schemas.KindGPU, Parent: s})
@@ -40,8 +41,17 @@ func incident(severity schemas.Severity, root, fault string, affected ...string)
 	return schemas.Incident{ID: "i", Severity: severity, RootCause: schemas.Cause{Resource: root, Fault: fault}, Affected: affected}
 }
 
+func index(t testing.TB, top schemas.Topology) *fleet.Index {
+	t.Helper()
+	inv, problems := cmdb.FromTopology(top)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	return fleet.NewIndex(inv.Snapshot())
+}
+
 func TestStates(t *testing.T) {
-	x := fleet.NewIndex(topology())
+	x := index(t, topology())
 	action := func(kind, state, mode string) schemas.Action {
 		return schemas.Action{Server: "s1", Kind: kind, State: state, Mode: mode, Incident: "i"}
 	}
@@ -131,7 +141,7 @@ func TestStates(t *testing.T) {
 }
 
 func TestIndexKnowsWhereThingsAre(t *testing.T) {
-	x := fleet.NewIndex(topology())
+	x := index(t, topology())
 	if len(x.Racks) != 2 || x.Racks[0].Row != "row1" || x.Racks[0].Site != "dc1" || x.Racks[0].Leaf != "leaf" ||
 		x.Racks[0].Feeds != [2]string{"pdu-a", "pdu-b"} {
 		t.Errorf("racks: %+v", x.Racks)
@@ -160,7 +170,7 @@ func TestNewestJobRunsOnAServer(t *testing.T) {
 		{ID: "new", Resources: []string{"s1/gpu1"}, Start: now.Add(-time.Minute), Attrs: map[string]string{"owner": "ada"}},
 		{ID: "later", Resources: []string{"s1"}, Start: now.Add(time.Minute)},
 	}
-	running := fleet.NewIndex(top).Running(now)
+	running := index(t, top).Running(now)
 	if running["s1"].ID != "new" || running["s2"].ID != "old" || len(running) != 2 || fleet.Tenant(running["s1"]) != "ada" {
 		t.Errorf("%+v", running)
 	}
@@ -194,7 +204,7 @@ func BenchmarkStates(b *testing.B) {
 			t.Resources = append(t.Resources, schemas.Resource{ID: fmt.Sprintf("%s/gpu%d", id, g), Kind: schemas.KindGPU, Parent: id})
 		}
 	}
-	x := fleet.NewIndex(t)
+	x := index(b, t)
 	facts := fleet.Facts{Incidents: []schemas.Incident{incident("critical", "s7/gpu1", "gpu.gsp_hang", strings.Fields("s7 s8 s9")...)}}
 	for b.Loop() {
 		x.States(facts).Servers(x)

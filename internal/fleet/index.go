@@ -9,15 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"auspex/internal/cmdb"
 	"auspex/schemas"
 )
 
 // Index answers questions about one state of the inventory. It is immutable.
 type Index struct {
-	resources map[string]schemas.Resource
-	children  map[string][]string
-	links     map[string][]schemas.Link
-	workloads map[string]schemas.Workload
+	snap *cmdb.Snapshot
 
 	Servers []Server
 	Racks   []Rack
@@ -41,26 +39,10 @@ type Rack struct {
 }
 
 // NewIndex reads an inventory.
-func NewIndex(t schemas.Topology) *Index {
-	x := &Index{
-		resources: make(map[string]schemas.Resource, len(t.Resources)), children: make(map[string][]string),
-		links: make(map[string][]schemas.Link), server: make(map[string]int), workloads: make(map[string]schemas.Workload, len(t.Workloads)),
-	}
-	for _, r := range t.Resources {
-		x.resources[r.ID] = r
-		if r.Parent != "" {
-			x.children[r.Parent] = append(x.children[r.Parent], r.ID)
-		}
-	}
-	for _, l := range t.Links {
-		x.links[l.From] = append(x.links[l.From], l)
-		x.links[l.To] = append(x.links[l.To], l)
-	}
-	for _, w := range t.Workloads {
-		x.workloads[w.ID] = w
-	}
+func NewIndex(snap *cmdb.Snapshot) *Index {
+	x := &Index{snap: snap, server: make(map[string]int)}
 	racks := make(map[string]int)
-	for _, r := range t.Resources {
+	for r := range snap.All() {
 		switch r.Kind {
 		case schemas.KindSite:
 			x.Sites++
@@ -69,7 +51,10 @@ func NewIndex(t schemas.Topology) *Index {
 			x.Racks = append(x.Racks, Rack{ID: r.ID, Row: x.Ancestor(r.ID, schemas.KindRow), Site: x.Ancestor(r.ID, schemas.KindSite)})
 		}
 	}
-	for _, r := range t.Resources {
+	for r := range snap.All() {
+		if r.Kind != schemas.KindServer && r.Kind != schemas.KindPDU && r.Kind != schemas.KindSwitch {
+			continue
+		}
 		rack := x.Ancestor(r.ID, schemas.KindRack)
 		at, known := racks[rack]
 		switch r.Kind {
@@ -86,7 +71,7 @@ func NewIndex(t schemas.Topology) *Index {
 		case schemas.KindPDU:
 			if known {
 				feed := 0
-				if strings.EqualFold(r.Attrs[schemas.AttrFeed], "b") {
+				if strings.EqualFold(r.Attrs.Get(schemas.AttrFeed), "b") {
 					feed = 1
 				}
 				x.Racks[at].Feeds[feed] = r.ID
@@ -101,66 +86,38 @@ func NewIndex(t schemas.Topology) *Index {
 }
 
 // Resource returns a resource by its id.
-func (x *Index) Resource(id string) (schemas.Resource, bool) {
-	r, ok := x.resources[id]
-	return r, ok
-}
+func (x *Index) Resource(id string) (schemas.Resource, bool) { return x.snap.Resource(id) }
 
 // Ancestor returns the nearest ancestor of a kind, or "".
-func (x *Index) Ancestor(id, kind string) string {
-	for range 16 { // an inventory that loops ends here
-		r, ok := x.resources[id]
-		if !ok || r.Parent == "" {
-			return ""
-		}
-		if p := x.resources[r.Parent]; p.Kind == kind {
-			return p.ID
-		}
-		id = r.Parent
-	}
-	return ""
-}
+func (x *Index) Ancestor(id, kind string) string { return x.snap.Ancestor(id, kind) }
 
 // Device returns the server or switch that a resource is or is part of; "" for
 // what is part of neither.
 func (x *Index) Device(id string) string {
-	r, ok := x.resources[id]
-	if !ok {
-		head, _, _ := strings.Cut(id, "/")
-		if r, ok = x.resources[head]; !ok {
-			return ""
-		}
+	if _, known := x.snap.Resource(id); !known {
+		id, _, _ = strings.Cut(id, "/")
 	}
-	if r.Kind == schemas.KindServer || r.Kind == schemas.KindSwitch {
-		return r.ID
-	}
-	return cmp.Or(x.Ancestor(r.ID, schemas.KindServer), x.Ancestor(r.ID, schemas.KindSwitch))
+	return x.snap.Server(id)
 }
 
 // Parts returns the parts of a kind below a device, in natural order.
 func (x *Index) Parts(device, kind string) []string {
 	var out []string
-	for _, id := range x.All(device) {
-		if x.resources[id].Kind == kind {
-			out = append(out, id)
+	for r := range x.snap.Below(device) {
+		if r.Kind == kind {
+			out = append(out, r.ID)
 		}
 	}
+	slices.SortFunc(out, natural)
 	return out
 }
 
 // All returns everything below a device, in natural order.
 func (x *Index) All(device string) []string {
 	var out []string
-	var walk func(id string, depth int)
-	walk = func(id string, depth int) {
-		for _, c := range x.children[id] {
-			out = append(out, c)
-			if depth < 8 {
-				walk(c, depth+1)
-			}
-		}
+	for r := range x.snap.Below(device) {
+		out = append(out, r.ID)
 	}
-	walk(device, 0)
 	slices.SortFunc(out, natural)
 	return out
 }
@@ -170,7 +127,7 @@ func (x *Index) All(device string) []string {
 func (x *Index) Links(device string) []schemas.Link {
 	var out []schemas.Link
 	for _, id := range append([]string{device}, x.All(device)...) {
-		for _, l := range x.links[id] {
+		for _, l := range x.snap.Links(id) {
 			if l.From != id {
 				l.From, l.To = l.To, l.From
 			}
@@ -184,15 +141,14 @@ func (x *Index) Links(device string) []schemas.Link {
 
 // Workload returns a workload by its id.
 func (x *Index) Workload(id string) (schemas.Workload, bool) {
-	w, ok := x.workloads[id]
-	return w, ok
+	return x.snap.Workload(id)
 }
 
 // Running returns the workload that runs on each server at a time, by server
 // id. Where several do, the one that started last.
 func (x *Index) Running(at time.Time) map[string]schemas.Workload {
 	out := make(map[string]schemas.Workload)
-	for _, w := range x.workloads {
+	for _, w := range x.snap.Workloads() {
 		if w.Start.After(at) || (!w.End.IsZero() && !w.End.After(at)) {
 			continue
 		}

@@ -85,7 +85,7 @@ func (x *Index) States(f Facts) *States {
 	}
 	put := func(id string, st State) {
 		s.of[id] = s.of[id].worse(st)
-		if x.resources[id].Kind == schemas.KindGPU {
+		if r, _ := x.Resource(id); r.Kind == schemas.KindGPU {
 			s.marked[x.Device(id)] = true
 		}
 	}

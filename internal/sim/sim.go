@@ -395,7 +395,7 @@ func (s *simulator) listenServer(ctx context.Context, r *schemas.Resource, tlsCo
 		return err
 	}
 	s.serveHTTP(l, redfish.NewHandler(b), tlsConfig)
-	r.Attrs[schemas.AttrRedfishURL] = "https://" + l.Addr().String()
+	r.Attrs = r.Attrs.With(schemas.AttrRedfishURL, "https://"+l.Addr().String())
 
 	pc, err := s.udp(r.ID + "/ipmi")
 	if err != nil {
@@ -408,7 +408,7 @@ func (s *simulator) listenServer(ctx context.Context, r *schemas.Resource, tlsCo
 		}
 	})
 	s.stops = append(s.stops, func() { _ = pc.Close() })
-	r.Attrs[schemas.AttrIPMIIP] = pc.LocalAddr().String()
+	r.Attrs = r.Attrs.With(schemas.AttrIPMIIP, pc.LocalAddr().String())
 
 	log := filepath.Join(s.path(kmsgDir), r.ID+".kmsg")
 	if !s.cfg.AgentsAlone {
@@ -416,10 +416,10 @@ func (s *simulator) listenServer(ctx context.Context, r *schemas.Resource, tlsCo
 			return err
 		}
 		s.serveHTTP(l, exporter.NewHandler(s.fleet, r.ID), nil)
-		r.Attrs[schemas.AttrExporterURL] = "http://" + l.Addr().String() + "/metrics"
-		r.Attrs[schemas.AttrKmsgPath] = log
+		r.Attrs = r.Attrs.With(schemas.AttrExporterURL, "http://"+l.Addr().String()+"/metrics")
+		r.Attrs = r.Attrs.With(schemas.AttrKmsgPath, log)
 	}
-	r.Attrs[schemas.AttrCredential] = Credential
+	r.Attrs = r.Attrs.With(schemas.AttrCredential, Credential)
 	return s.listenAgent(ctx, r, log)
 }
 
@@ -430,14 +430,14 @@ func (s *simulator) listenAgent(ctx context.Context, r *schemas.Resource, log st
 	}
 	var l net.Listener
 	if cfg.Dial = s.cfg.Dial; len(cfg.Dial) > 0 {
-		r.Attrs[schemas.AttrAgentAddress] = schemas.AgentDialsIn
-		cfg.About = outbound.About{Hostname: r.ID, Serial: r.Attrs[schemas.AttrSerial], UUID: r.Attrs[schemas.AttrUUID]}
+		r.Attrs = r.Attrs.With(schemas.AttrAgentAddress, schemas.AgentDialsIn)
+		cfg.About = outbound.About{Hostname: r.ID, Serial: r.Attrs.Get(schemas.AttrSerial), UUID: r.Attrs.Get(schemas.AttrUUID)}
 	} else {
 		var err error
 		if l, err = s.tcp(r.ID + "/agent"); err != nil {
 			return err
 		}
-		r.Attrs[schemas.AttrAgentAddress] = l.Addr().String()
+		r.Attrs = r.Attrs.With(schemas.AttrAgentAddress, l.Addr().String())
 		cfg.TLS.CertFile, cfg.TLS.KeyFile = s.path(certFile), s.path(keyFile)
 	}
 	s.wg.Go(func() {
@@ -461,8 +461,8 @@ func (s *simulator) listenSwitch(r *schemas.Resource, tlsConfig *tls.Config) err
 		}
 	})
 	s.stops = append(s.stops, g.Stop)
-	r.Attrs[schemas.AttrGNMIAddress] = l.Addr().String()
-	r.Attrs[schemas.AttrCredential] = Credential
+	r.Attrs = r.Attrs.With(schemas.AttrGNMIAddress, l.Addr().String())
+	r.Attrs = r.Attrs.With(schemas.AttrCredential, Credential)
 	return nil
 }
 

@@ -158,7 +158,7 @@ func TestAllProtocolsTellOfOneFleet(t *testing.T) {
 		for k, v := range head {
 			req.Header.Set(k, v)
 		}
-		if strings.HasPrefix(url, server[schemas.AttrRedfishURL]) {
+		if strings.HasPrefix(url, server.Get(schemas.AttrRedfishURL)) {
 			req.SetBasicAuth(fleet.User, fleet.Password)
 		}
 		r, err := client.Do(req)
@@ -173,15 +173,15 @@ func TestAllProtocolsTellOfOneFleet(t *testing.T) {
 		return r.StatusCode, string(data)
 	}
 
-	if status, body := fetch("GET", server[schemas.AttrExporterURL], "", nil); status != 200 ||
+	if status, body := fetch("GET", server.Get(schemas.AttrExporterURL), "", nil); status != 200 ||
 		strings.Count(body, "\nDCGM_FI_DEV_GPU_TEMP{") != 4 {
 		t.Errorf("exporter: %d, %d bytes", status, len(body))
 	}
-	if status, body := fetch("GET", server[schemas.AttrRedfishURL]+"/redfish/v1/Systems", "", nil); status != 200 ||
+	if status, body := fetch("GET", server.Get(schemas.AttrRedfishURL)+"/redfish/v1/Systems", "", nil); status != 200 ||
 		!strings.Contains(body, "Members") {
 		t.Errorf("redfish: %d %s", status, body)
 	}
-	if data, err := os.ReadFile(server[schemas.AttrKmsgPath]); err != nil || !bytes.Contains(data, []byte(",-;")) {
+	if data, err := os.ReadFile(server.Get(schemas.AttrKmsgPath)); err != nil || !bytes.Contains(data, []byte(",-;")) {
 		t.Errorf("kernel log: %q, %v", data, err)
 	}
 	var sched struct {
@@ -200,7 +200,7 @@ func TestAllProtocolsTellOfOneFleet(t *testing.T) {
 	}
 
 	conn, err := grpc.NewClient(
-		res["leaf-r01"].Attrs[schemas.AttrGNMIAddress], grpc.WithTransportCredentials(credentials.NewTLS(trust(t, dir))),
+		res["leaf-r01"].Attrs.Get(schemas.AttrGNMIAddress), grpc.WithTransportCredentials(credentials.NewTLS(trust(t, dir))),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -215,15 +215,15 @@ func TestAllProtocolsTellOfOneFleet(t *testing.T) {
 	}
 
 	// A reset over Redfish is in the ledger with the id of its request, and is felt elsewhere.
-	if status, body := fetch("POST", server[schemas.AttrRedfishURL]+"/redfish/v1/Systems/System_0/Actions/ComputerSystem.Reset", `{"ResetType": "ForceOff"}`,
+	if status, body := fetch("POST", server.Get(schemas.AttrRedfishURL)+"/redfish/v1/Systems/System_0/Actions/ComputerSystem.Reset", `{"ResetType": "ForceOff"}`,
 		map[string]string{"Content-Type": "application/json", "X-Request-Id": "action-1"}); status/100 != 2 {
 		t.Fatalf("reset: %d %s", status, body)
 	}
 	waittest.For(t, "the host is down without power", func() bool {
-		_, err := os.Stat(server[schemas.AttrKmsgPath])
+		_, err := os.Stat(server.Get(schemas.AttrKmsgPath))
 		return errors.Is(err, os.ErrNotExist)
 	})
-	if _, err := client.Get(server[schemas.AttrExporterURL]); err == nil {
+	if _, err := client.Get(server.Get(schemas.AttrExporterURL)); err == nil {
 		t.Error("the exporter answers without power")
 	}
 	stop()

@@ -37,7 +37,7 @@ func newPlant(t *schemas.Topology) *plant {
 			continue
 		}
 		p.by[r.ID] = len(p.parts)
-		p.parts = append(p.parts, part{id: r.ID, kind: r.Kind, tier: r.Attrs[schemas.AttrTier], parent: -1, dev: -1})
+		p.parts = append(p.parts, part{id: r.ID, kind: r.Kind, tier: r.Attrs.Get(schemas.AttrTier), parent: -1, dev: -1})
 	}
 	for _, r := range t.Resources {
 		i := p.by[r.ID]

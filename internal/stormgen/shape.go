@@ -95,7 +95,7 @@ func (sh Shape) Build() *Site {
 		s.ids[name] = id
 		r := schemas.Resource{ID: id, Kind: kind, Parent: s.ids[parent]}
 		for i := 0; i+1 < len(attrs); i += 2 {
-			r.Attrs = map[string]string{attrs[i]: attrs[i+1]}
+			r.Attrs = schemas.AttrsOf(map[string]string{attrs[i]: attrs[i+1]})
 		}
 		t.Resources = append(t.Resources, r)
 		return name

@@ -34,8 +34,8 @@ func inventory(t testing.TB) *cmdb.Inventory {
 	i, problems := cmdb.FromTopology(schemas.Topology{Resources: []schemas.Resource{
 		{ID: "dc1", Kind: "site"},
 		{ID: "r1", Kind: "rack", Parent: "dc1"},
-		{ID: "s1", Kind: "server", Parent: "r1", Attrs: map[string]string{"model": "DGX"}},
-		{ID: "s1/gpu0", Kind: "gpu", Parent: "s1", Attrs: map[string]string{"pci": "0000:1b:00.0"}},
+		{ID: "s1", Kind: "server", Parent: "r1", Attrs: schemas.AttrsOf(map[string]string{"model": "DGX"})},
+		{ID: "s1/gpu0", Kind: "gpu", Parent: "s1", Attrs: schemas.AttrsOf(map[string]string{"pci": "0000:1b:00.0"})},
 		{ID: "s1/gpu1", Kind: "gpu", Parent: "s1"},
 		{ID: "s1/psu0", Kind: "psu", Parent: "s1"},
 		{ID: "s2", Kind: "server", Parent: "r1"},

@@ -30,8 +30,8 @@ func enricher() *enrich.Enricher {
 	inv, _ := cmdb.FromTopology(schemas.Topology{Resources: []schemas.Resource{
 		{ID: "dc1", Kind: "site"},
 		{ID: "r1", Kind: "rack", Parent: "dc1"},
-		{ID: "s1", Kind: "server", Parent: "r1", Attrs: map[string]string{"model": "DGX H100"}},
-		{ID: "s1/gpu0", Kind: "gpu", Parent: "s1", Attrs: map[string]string{"pci": "0000:1b:00.0", "uuid": "GPU-aa"}},
+		{ID: "s1", Kind: "server", Parent: "r1", Attrs: schemas.AttrsOf(map[string]string{"model": "DGX H100"})},
+		{ID: "s1/gpu0", Kind: "gpu", Parent: "s1", Attrs: schemas.AttrsOf(map[string]string{"pci": "0000:1b:00.0", "uuid": "GPU-aa"})},
 		{ID: "s1/gpu1", Kind: "gpu", Parent: "s1"},
 		{ID: "s1/fan1", Kind: "fan", Parent: "s1"},
 	}})

@@ -58,11 +58,21 @@ func TestTheDocumentKeepsItsRules(t *testing.T) {
 	}
 }
 
+// withoutKey are the POSTs that take no Idempotency-Key, and why: clients do not send them again by themselves.
+var withoutKey = map[string]string{
+	"login": "nobody is a caller before it", "logout": "nobody is one behind it", "createLoginCode": "its answer, which would be kept, is a secret",
+	"createToken": "its answer holds a secret", "createJoinToken": "its answer holds a secret",
+}
+
 // operation is what is wrong with an operation.
 func operation(method string, op *openapi3.Operation) (wrong []string) {
 	say := func(text string) { wrong = append(wrong, text) }
 	if op.OperationID == "" {
 		say("has no operationId")
+	}
+	_, unkept := withoutKey[op.OperationID]
+	if key := op.Parameters.GetByInAndName(openapi3.ParameterInHeader, "Idempotency-Key"); method == http.MethodPost && (key == nil) != unkept {
+		say("is a POST, which takes an Idempotency-Key unless withoutKey says why not")
 	}
 	if op.Summary == "" || strings.HasSuffix(op.Summary, ".") {
 		say("wants a summary that does not end with a full stop")

@@ -2122,17 +2122,17 @@ class Api(Transport):
 
     def decide_conflict(self, id: str, body: "NewConflictDecision") -> "Conflict":
         """Say which side of a conflict is right."""
-        answer: "Conflict" = self._do("POST", f"/conflicts/{_part(id)}", body=body)
+        answer: "Conflict" = self._do("POST", f"/conflicts/{_part(id)}", once=True, body=body)
         return answer
 
-    def list_corrections(self, *, since: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "CorrectionList":
+    def list_corrections(self, *, since: str | None = None, sort: Literal["time", "-time", "incident", "-incident"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "CorrectionList":
         """What people said about the causes of incidents: the verdict that stands of each, newest first."""
-        answer: "CorrectionList" = self._do("GET", "/corrections", query={"since": since, "after": after, "limit": limit, "fields": fields})
+        answer: "CorrectionList" = self._do("GET", "/corrections", query={"since": since, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_corrections(self, *, since: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Correction"]:
+    def iter_corrections(self, *, since: str | None = None, sort: Literal["time", "-time", "incident", "-incident"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Correction"]:
         """What people said about the causes of incidents: the verdict that stands of each, newest first."""
-        query: dict[str, Any] = {"since": since, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"since": since, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/corrections", query=query)
             yield from page["items"]
@@ -2195,14 +2195,14 @@ class Api(Transport):
         answer: "Event" = self._do("GET", f"/events/{_part(id)}")
         return answer
 
-    def list_faults(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "FaultList":
+    def list_faults(self, *, sort: Literal["fault", "-fault"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "FaultList":
         """The faults that can be blamed, each with the kinds of resources that may have it."""
-        answer: "FaultList" = self._do("GET", "/faults", query={"after": after, "limit": limit, "fields": fields})
+        answer: "FaultList" = self._do("GET", "/faults", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_faults(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["FaultKinds"]:
+    def iter_faults(self, *, sort: Literal["fault", "-fault"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["FaultKinds"]:
         """The faults that can be blamed, each with the kinds of resources that may have it."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/faults", query=query)
             yield from page["items"]
@@ -2383,14 +2383,14 @@ class Api(Transport):
         """Revoke a join token, and cut off the machines that joined with it."""
         self._do("DELETE", f"/join-tokens/{_part(name)}")
 
-    def list_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EdgeProposalList":
+    def list_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, sort: Literal["gain", "-gain", "found", "-found"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EdgeProposalList":
         """Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first."""
-        answer: "EdgeProposalList" = self._do("GET", "/learning/edges", query={"state": state, "after": after, "limit": limit, "fields": fields})
+        answer: "EdgeProposalList" = self._do("GET", "/learning/edges", query={"state": state, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["EdgeProposal"]:
+    def iter_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, sort: Literal["gain", "-gain", "found", "-found"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["EdgeProposal"]:
         """Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first."""
-        query: dict[str, Any] = {"state": state, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"state": state, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/learning/edges", query=query)
             yield from page["items"]
@@ -2400,7 +2400,7 @@ class Api(Transport):
 
     def decide_edge_proposal(self, id: str, body: "NewEdgeDecision") -> "EdgeProposal":
         """Accept a proposal, decline it, or take an acceptance back."""
-        answer: "EdgeProposal" = self._do("POST", f"/learning/edges/{_part(id)}/decisions", body=body)
+        answer: "EdgeProposal" = self._do("POST", f"/learning/edges/{_part(id)}/decisions", once=True, body=body)
         return answer
 
     def login(self, body: "Credential") -> "Me":
@@ -2477,7 +2477,7 @@ class Api(Transport):
 
     def end_maintenance(self, id: str) -> "Maintenance":
         """End a maintenance window now; one that is over stays as it is."""
-        answer: "Maintenance" = self._do("POST", f"/maintenance/{_part(id)}/end")
+        answer: "Maintenance" = self._do("POST", f"/maintenance/{_part(id)}/end", once=True)
         return answer
 
     def get_me(self) -> "Me":
@@ -2586,7 +2586,7 @@ class Api(Transport):
 
     def decide_proposal(self, id: str, body: "NewProposalDecision") -> "Proposal":
         """Accept a proposal, or decline it."""
-        answer: "Proposal" = self._do("POST", f"/proposals/{_part(id)}/decisions", body=body)
+        answer: "Proposal" = self._do("POST", f"/proposals/{_part(id)}/decisions", once=True, body=body)
         return answer
 
     def list_quotas(self, *, sort: Literal["created_at", "-created_at", "updated_at", "-updated_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "QuotaList":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import time
@@ -77,11 +78,17 @@ class Transport:
                 request = urllib.request.Request(url, data=data, headers=headers, method=method)
                 with self._opener.open(request, timeout=self._timeout) as answer:
                     text = answer.read(_MOST)
+                    if answer.length and len(text) < _MOST:  # of a part of it, read says nothing
+                        raise http.client.IncompleteRead(text, answer.length)
                 return json.loads(text) if text else None
             except urllib.error.HTTPError as e:
-                if last or e.code not in (502, 503):
-                    raise Problem(e.code, _document(e.read(_MOST))) from None
-            except OSError:
+                document = _document(e.read(_MOST))
+                at_work = once and document.get("code") == "at_work"  # the one whose connection broke
+                if last or (e.code not in (502, 503) and not at_work):
+                    raise Problem(e.code, document) from None
+                if at_work:
+                    time.sleep(1)
+            except (OSError, http.client.HTTPException):  # the latter is an answer that broke off
                 if last:
                     raise
             time.sleep(0.5 * (attempt + 1))

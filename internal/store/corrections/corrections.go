@@ -121,27 +121,29 @@ func (s *Store) Of(ctx context.Context, incidents ...string) (map[string]schemas
 	return out, nil
 }
 
-// List returns a page of the verdicts that stand, the newest first, withdrawn ones
-// among them; next is the cursor of the following page.
-func (s *Store) List(ctx context.Context, since time.Time, after string, limit int) (out []schemas.Correction, next string, err error) {
-	where, args := standing, []any{}
+var order = sqldb.Order[schemas.Correction]{
+	ID: sqldb.Key[schemas.Correction]{SQL: "incident", Of: func(c *schemas.Correction) any { return c.Incident }}, Usual: "-time",
+	By: map[string]sqldb.Key[schemas.Correction]{
+		"time":     {SQL: "time_ns", Of: func(c *schemas.Correction) any { return c.Time.UnixNano() }},
+		"incident": {SQL: "incident", Of: func(c *schemas.Correction) any { return c.Incident }, Alone: true},
+	},
+}
+
+// List returns a page of the verdicts that stand, withdrawn ones among them, sorted by time or
+// incident; "" is the newest first. next is the cursor of the following page.
+func (s *Store) List(ctx context.Context, since time.Time, sort, after string, limit int) (out []schemas.Correction, next string, err error) {
+	from := int64(0)
 	if !since.IsZero() {
-		args = append(args, since.UnixNano())
-		where += ` AND time_ns>=$1`
+		from = since.UnixNano()
 	}
-	if after != "" {
-		c, err := sqldb.ParseCursor(after)
-		if err != nil {
-			return nil, "", fmt.Errorf("list corrections: %w", err)
-		}
-		where += fmt.Sprintf(` AND (time_ns, incident) < ($%d, $%d)`, len(args)+1, len(args)+2)
-		args = append(args, c.Time, c.ID)
+	tail, args, err := order.Tail(sort, after, limit, from)
+	if err == nil {
+		out, err = query(ctx, s.db, standing+` AND time_ns>=$1`+tail, args...)
 	}
-	out, err = query(ctx, s.db, where+` ORDER BY time_ns DESC, incident DESC LIMIT `+strconv.Itoa(limit+1), args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list corrections: %w", err)
 	}
-	out, next = sqldb.Page(out, limit, func(c *schemas.Correction) (time.Time, string) { return c.Time, c.Incident })
+	out, next = order.Page(out, sort, limit)
 	return out, next, nil
 }
 

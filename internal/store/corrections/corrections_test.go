@@ -103,7 +103,7 @@ func TestPagesHoldEveryVerdictThatStandsOnce(t *testing.T) {
 		}
 	}
 	for after, n := "", 0; ; n++ {
-		page, next, err := s.List(t.Context(), base, after, 4)
+		page, next, err := s.List(t.Context(), base, "", after, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestPagesHoldEveryVerdictThatStandsOnce(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("%d verdicts are on no page", len(want))
 	}
-	if _, _, err := s.List(t.Context(), base, "nonsense", 4); err == nil {
+	if _, _, err := s.List(t.Context(), base, "", "nonsense", 4); err == nil {
 		t.Error("a cursor of nobody is taken")
 	}
 }

@@ -25,13 +25,13 @@ import (
 func site(servers ...string) schemas.Topology {
 	t := schemas.Topology{Resources: []schemas.Resource{{ID: "r1", Kind: schemas.KindRack}}}
 	for _, name := range servers {
-		t.Resources = append(t.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer, Parent: "r1", Attrs: map[string]string{
+		t.Resources = append(t.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer, Parent: "r1", Attrs: schemas.AttrsOf(map[string]string{
 			"model": "DGX", "serial": "SN-" + name, "ipmi_ip": "10.0.0.1", "redfish_url": "https://10.0.0.1", "management_ip": "10.1.0.1",
-		}})
+		})})
 		t.Resources = append(t.Resources, schemas.Resource{ID: name + "/board", Kind: "pcie_switch", Parent: name})
 		for g := range 2 {
 			t.Resources = append(t.Resources, schemas.Resource{
-				ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name + "/board", Attrs: map[string]string{"model": "H100 80GB HBM3"},
+				ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name + "/board", Attrs: schemas.AttrsOf(map[string]string{"model": "H100 80GB HBM3"}),
 			})
 		}
 	}
@@ -70,7 +70,7 @@ func TestRecordsFollowTheInventory(t *testing.T) {
 	db := sqltest.Open(t)
 	inv, s := inventory(t, db)
 	top := site("a", "b")
-	top.Resources[1].Attrs["status"], top.Resources[1].Attrs["pool"] = schemas.ServerDiscovered, "no such pool"
+	top.Resources[1].Attrs = top.Resources[1].Attrs.With("status", schemas.ServerDiscovered).With("pool", "no such pool")
 	bring(t, inv, "", top)
 	a, b := server(t, s, "a"), server(t, s, "b")
 	if a.Status != schemas.ServerDiscovered || b.Status != schemas.ServerReady || a.Pool != schemas.DefaultPool || !a.Present || a.Revision != 1 ||
@@ -86,7 +86,7 @@ func TestRecordsFollowTheInventory(t *testing.T) {
 	}
 	// What it is changes with the inventory, and its life does not.
 	top = site("a", "b")
-	top.Resources[1].Attrs["model"], top.Resources[1].Attrs["status"] = "HGX", schemas.ServerReady
+	top.Resources[1].Attrs = top.Resources[1].Attrs.With("model", "HGX").With("status", schemas.ServerReady)
 	bring(t, inv, "", top)
 	if v := server(t, s, "a"); v.Model != "HGX" || v.Status != schemas.ServerDiscovered || v.Revision != 2 {
 		t.Errorf("%+v", v)
@@ -260,7 +260,7 @@ func TestPoolsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	top := site("a")
-	top.Resources[1].Attrs["pool"] = "research"
+	top.Resources[1].Attrs = top.Resources[1].Attrs.With("pool", "research")
 	bring(t, inv, "", top)
 	if v := server(t, s, "a"); v.Pool != "Research" {
 		t.Errorf("%+v", v)

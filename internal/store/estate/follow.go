@@ -46,9 +46,9 @@ func (s *Store) Kinds() []string { return []string{schemas.KindServer, schemas.K
 var sizes = regexp.MustCompile(`(?i)\b(\d+) ?GB\b`)
 
 func memory(r schemas.Resource) *float64 {
-	text := r.Attrs[schemas.AttrMemoryGB]
+	text := r.Attrs.Get(schemas.AttrMemoryGB)
 	if text == "" {
-		if found := sizes.FindStringSubmatch(r.Attrs[schemas.AttrModel]); found != nil {
+		if found := sizes.FindStringSubmatch(r.Attrs.Get(schemas.AttrModel)); found != nil {
 			text = found[1]
 		}
 	}
@@ -103,14 +103,14 @@ WHERE gpus.server_id<>excluded.server_id OR gpus.model<>excluded.model OR COALES
 			a := r.Attrs
 			if kind == schemas.KindServer {
 				status := first
-				if slices.Contains(schemas.ServerLife.First, a[schemas.AttrStatus]) {
-					status = a[schemas.AttrStatus]
+				if slices.Contains(schemas.ServerLife.First, a.Get(schemas.AttrStatus)) {
+					status = a.Get(schemas.AttrStatus)
 				}
-				_, err = putServer.ExecContext(ctx, f.UUID(r.ID), r.ID, a[schemas.AttrModel], status, a[schemas.AttrPool], a[schemas.AttrIPMIIP],
-					a[schemas.AttrRedfishURL], a[schemas.AttrManagementIP], a[schemas.AttrSerial], now)
+				_, err = putServer.ExecContext(ctx, f.UUID(r.ID), r.ID, a.Get(schemas.AttrModel), status, a.Get(schemas.AttrPool), a.Get(schemas.AttrIPMIIP),
+					a.Get(schemas.AttrRedfishURL), a.Get(schemas.AttrManagementIP), a.Get(schemas.AttrSerial), now)
 			} else if r.Server != "" {
-				_, err = putGPU.ExecContext(ctx, f.UUID(r.ID), r.ID, r.Server, a[schemas.AttrModel], memory(r.Resource), a[schemas.AttrSerial],
-					a[schemas.AttrDriverVersion], a[schemas.AttrCUDAVersion], now)
+				_, err = putGPU.ExecContext(ctx, f.UUID(r.ID), r.ID, r.Server, a.Get(schemas.AttrModel), memory(r.Resource), a.Get(schemas.AttrSerial),
+					a.Get(schemas.AttrDriverVersion), a.Get(schemas.AttrCUDAVersion), now)
 			}
 			if err != nil {
 				return fmt.Errorf("%s %s: %w", kind, r.ID, err)

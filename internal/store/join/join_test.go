@@ -260,7 +260,7 @@ func inventory(t *testing.T, resources ...schemas.Resource) *cmdb.Inventory {
 }
 
 func server(id, serial, uuid string) schemas.Resource {
-	return schemas.Resource{ID: id, Kind: schemas.KindServer, Attrs: map[string]string{"serial": serial, "uuid": uuid}}
+	return schemas.Resource{ID: id, Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{"serial": serial, "uuid": uuid})}
 }
 
 func TestWhereAMachineStands(t *testing.T) {

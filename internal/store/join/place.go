@@ -175,7 +175,7 @@ func identities(snap *cmdb.Snapshot) map[string][]string {
 			continue
 		}
 		for _, k := range []string{schemas.AttrSerial, schemas.AttrUUID} {
-			if id := k + " " + normal(r.Attrs[k]); cmdb.Identifies(r.Attrs[k]) && !slices.Contains(out[id], r.ID) {
+			if id := k + " " + normal(r.Attrs.Get(k)); cmdb.Identifies(r.Attrs.Get(k)) && !slices.Contains(out[id], r.ID) {
 				out[id] = append(out[id], r.ID)
 			}
 		}

@@ -164,7 +164,7 @@ func (r Request) matching(names *cmdb.Snapshot, find func(string) (string, error
 			case "kind":
 				ok = ok && res.Kind == v
 			default:
-				ok = ok && res.Attrs[k] == v
+				ok = ok && res.Attrs.Get(k) == v
 			}
 		}
 		if ok {

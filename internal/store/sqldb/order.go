@@ -1,9 +1,11 @@
 package sqldb
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -88,6 +90,58 @@ func (o Order[T]) Page(rows []T, sort string, limit int) (page []T, next string)
 	}
 	last := &rows[limit-1]
 	return rows[:limit], Ahead(sort, o.By[strings.TrimPrefix(sort, "-")].Of(last), o.ID.Of(last).(string))
+}
+
+// Cut sorts rows that are all in memory and cuts a page of them; a limit of 0 is no limit.
+func (o Order[T]) Cut(rows []T, sort, after string, limit int) (page []T, next string, err error) {
+	if sort == "" {
+		sort = o.Usual
+	}
+	name, down := strings.CutPrefix(sort, "-")
+	key, ok := o.By[name]
+	if !ok {
+		return nil, "", fmt.Errorf("a list cannot be sorted by %q", name)
+	}
+	order := func(a *T, value any, id string) int {
+		c := key.compare(key.Of(a), value)
+		if c == 0 && !key.Alone {
+			c = strings.Compare(o.ID.Of(a).(string), id)
+		}
+		if down {
+			c = -c
+		}
+		return c
+	}
+	page = slices.Clone(rows)
+	slices.SortFunc(page, func(a, b T) int { return order(&a, key.Of(&b), o.ID.Of(&b).(string)) })
+	if after != "" {
+		var row T
+		value, id, err := Behind(sort, after, key.Of(&row))
+		if err != nil {
+			return nil, "", err
+		}
+		page = slices.DeleteFunc(page, func(r T) bool { return order(&r, value, id) <= 0 })
+	}
+	if limit <= 0 {
+		limit = len(page)
+	}
+	page, next = o.Page(page, sort, limit)
+	return page, next, nil
+}
+
+// compare compares two values of the key.
+func (k Key[T]) compare(a, b any) int {
+	switch x := a.(type) {
+	case int64:
+		return cmp.Compare(x, b.(int64))
+	case float64:
+		return cmp.Compare(x, b.(float64))
+	}
+	x, y := a.(string), b.(string)
+	if k.Fold {
+		x, y = strings.ToLower(x), strings.ToLower(y)
+	}
+	return strings.Compare(x, y)
 }
 
 // OrderError is a cursor of the same list in another order.

@@ -96,6 +96,68 @@ func TestPagesLoseAndRepeatNothing(t *testing.T) {
 	}
 }
 
+// Rows in memory are sorted and paged as a database does it.
+func TestRowsInMemoryArePagedAsThoseOfATable(t *testing.T) {
+	db := sqltest.Open(t)
+	if _, err := db.ExecContext(t.Context(), `CREATE TABLE things (id TEXT NOT NULL PRIMARY KEY, name TEXT NOT NULL, kind TEXT NOT NULL, number BIGINT NOT NULL,
+share DOUBLE PRECISION NOT NULL)`); err != nil {
+		t.Fatal(err)
+	}
+	var all []thing
+	for n := range 40 {
+		v := thing{fmt.Sprintf("id%02d", (n*7)%40), fmt.Sprintf("n%03d", n), fmt.Sprint("k", n%3), int64(n / 4), float64(n%5) / 3}
+		if n%2 == 1 {
+			v.name = strings.ToUpper(v.name)
+		}
+		all = append(all, v)
+		if _, err := db.ExecContext(t.Context(), `INSERT INTO things VALUES ($1,$2,$3,$4,$5)`, v.id, v.name, v.kind, v.number, v.share); err != nil {
+			t.Fatal(err)
+		}
+	}
+	was := slices.Clone(all)
+	for _, sort := range []string{"", "name", "-name", "kind", "-kind", "number", "-number", "share", "-share"} {
+		for _, limit := range []int{1, 7, 40, 41} {
+			memory, table := "", ""
+			for page := range 41 {
+				got, next, err := things.Cut(all, sort, memory, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tail, args, err := things.Tail(sort, table, limit, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, err := sqldb.Rows(t.Context(), db, func(rows *sql.Rows) (v thing, err error) {
+					return v, rows.Scan(&v.id, &v.name, &v.kind, &v.number, &v.share)
+				}, `SELECT id, name, kind, number, share FROM things WHERE (CAST($1 AS TEXT)='')`+tail, args...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, table = things.Page(want, sort, limit)
+				if memory = next; !slices.Equal(got, want) || memory != table {
+					t.Fatalf("page %d of %d by %q: %v %q, want %v %q", page, limit, sort, got, memory, want, table)
+				}
+				if memory == "" {
+					break
+				}
+			}
+		}
+	}
+	if got, next, err := things.Cut(all, "kind", "", 0); err != nil || len(got) != len(all) || next != "" {
+		t.Errorf("all of them: %d %q %v", len(got), next, err)
+	}
+	if !slices.Equal(all, was) {
+		t.Error("the rows themselves are sorted")
+	}
+	var other *sqldb.OrderError
+	if _, _, err := things.Cut(all, "name", sqldb.Ahead("kind", "k1", "id01"), 1); !errors.As(err, &other) {
+		t.Errorf("a cursor of another order: %v", err)
+	}
+	if _, _, err := things.Cut(all, "colour", "", 1); err == nil {
+		t.Error("sorted by what there is not")
+	}
+}
+
 func TestCursorsAreOfTheirOrder(t *testing.T) {
 	of := func(sort string) string {
 		_, next := things.Page([]thing{{id: "a", name: "x", number: 7}, {id: "b"}}, sort, 1)
