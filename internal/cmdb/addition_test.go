@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
@@ -280,7 +281,9 @@ func TestABadAdditionLeavesWhatThereWas(t *testing.T) {
 	}})
 	before := fmt.Sprint(i.Snapshot().Resources())
 	for _, bad := range []schemas.Resource{
-		{ID: "s", Kind: schemas.KindServer, Parent: "nowhere"}, {ID: "s", Kind: "Server"}, {ID: "rack", Kind: schemas.KindRack, Parent: "s"},
+		{ID: "s", Kind: schemas.KindServer, Parent: "nowhere"},
+		{ID: "s", Kind: "Server"},
+		{ID: "rack", Kind: schemas.KindRack, Parent: "s"},
 		{ID: "s", Kind: schemas.KindServer, Parent: "s"},
 	} {
 		r := brings(t, i, api, schemas.Topology{Version: 1, Resources: []schemas.Resource{bad}})
@@ -361,5 +364,22 @@ func BenchmarkHeapOfAResource(b *testing.B) {
 		}
 		b.ReportMetric((heap()-before)/n, "B/resource-found")
 		runtime.KeepAlive(s)
+	}
+}
+
+// What another process says of workloads stands in no import's way: what it changes is noted under its
+// own number, though the workloads are not read yet.
+func TestAnImportIsNotedBesideTheWorkloadsOfAnother(t *testing.T) {
+	db := sqltest.Open(t)
+	i, other := opened(t, db, DefaultConfig()), opened(t, db, DefaultConfig())
+	server := func(id string) schemas.Topology {
+		return schemas.Topology{Version: 1, Resources: []schemas.Resource{{ID: id, Kind: schemas.KindServer}}}
+	}
+	brings(t, i, ImportOptions{Source: "list", Add: true}, server("a"))
+	if err := other.PutWorkloads(t.Context(), schemas.Workload{ID: "job-1", Resources: []string{"a"}, Start: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"b", "c"} {
+		brings(t, i, ImportOptions{Source: "list", Add: true}, server(id))
 	}
 }

@@ -360,8 +360,11 @@ RETURNING resources, workloads`, add.resources, add.workloads).Scan(&now.resourc
 	if resources && now.resources != i.stored.resources+1 {
 		return errStale
 	}
-	if now == (version{i.stored.resources + add.resources, i.stored.workloads + add.workloads}) {
-		i.stored = now
+	if resources {
+		i.stored.resources = now.resources
+	}
+	if now.workloads == i.stored.workloads+add.workloads {
+		i.stored.workloads = now.workloads
 	}
 	return nil
 }
