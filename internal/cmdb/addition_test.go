@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -280,7 +281,9 @@ func TestABadAdditionLeavesWhatThereWas(t *testing.T) {
 	}})
 	before := fmt.Sprint(i.Snapshot().Resources())
 	for _, bad := range []schemas.Resource{
-		{ID: "s", Kind: schemas.KindServer, Parent: "nowhere"}, {ID: "s", Kind: "Server"}, {ID: "rack", Kind: schemas.KindRack, Parent: "s"},
+		{ID: "s", Kind: schemas.KindServer, Parent: "nowhere"},
+		{ID: "s", Kind: "Server"},
+		{ID: "rack", Kind: schemas.KindRack, Parent: "s"},
 		{ID: "s", Kind: schemas.KindServer, Parent: "s"},
 	} {
 		r := brings(t, i, api, schemas.Topology{Version: 1, Resources: []schemas.Resource{bad}})
@@ -293,7 +296,7 @@ func TestABadAdditionLeavesWhatThereWas(t *testing.T) {
 // One server more, among many.
 func BenchmarkAddition(b *testing.B) {
 	for _, servers := range []int{100, 5000} {
-		b.Run(fmt.Sprint(66*servers), func(b *testing.B) {
+		b.Run(strconv.Itoa(66*servers), func(b *testing.B) {
 			db := sqltest.Open(b)
 			i := New(DefaultConfig(), db, nil, nil)
 			top := schemas.Topology{Version: 1, Resources: []schemas.Resource{{ID: "dc1", Kind: schemas.KindSite}}}
