@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -296,7 +297,7 @@ func TestABadAdditionLeavesWhatThereWas(t *testing.T) {
 // One server more, among many.
 func BenchmarkAddition(b *testing.B) {
 	for _, servers := range []int{100, 5000} {
-		b.Run(fmt.Sprint(66*servers), func(b *testing.B) {
+		b.Run(strconv.Itoa(66*servers), func(b *testing.B) {
 			db := sqltest.Open(b)
 			i := New(DefaultConfig(), db, nil, nil)
 			top := schemas.Topology{Version: 1, Resources: []schemas.Resource{{ID: "dc1", Kind: schemas.KindSite}}}

@@ -214,8 +214,9 @@ func (i *Inventory) version(ctx context.Context, version int64) (source string, 
 		}
 		return source, t, err
 	}
-	next := at // the first import after it that was no addition, and else what is brought now
-	for next--; next >= 0 && steps[next].added; next-- {
+	next := at - 1 // the first import after it that was no addition, and else what is brought now
+	for next >= 0 && steps[next].added {
+		next--
 	}
 	if next >= 0 {
 		t, err = unpack[schemas.Topology](steps[next].before)
