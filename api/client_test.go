@@ -152,7 +152,7 @@ func TestAClientAllocatesFollowsAndReleases(t *testing.T) {
 	moved := make(chan error, 1)
 	go func() {
 		for cable.count(http.MethodGet, path) < 3 && ctx.Err() == nil { // it has been found pending
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond) // between two looks at what came through the cable
 		}
 		store := allocations.New(w.db)
 		_, err := store.Begin(ctx, "allocator", id)

@@ -54,8 +54,8 @@ func (i *Inventory) Follow(f Follower) { i.follower = f }
 
 // keep returns the resources that an import must leave, with why: what the follower names and
 // its parts.
-func (i *Inventory) keep(ctx context.Context, old *Snapshot) (map[string]string, error) {
-	if i.follower == nil || i.db == nil {
+func (i *Inventory) keep(ctx context.Context, old *Snapshot, sc *scope) (map[string]string, error) {
+	if i.follower == nil || i.db == nil || sc != nil && !sc.loose {
 		return nil, nil
 	}
 	named, err := i.follower.Keep(ctx, i.db)
@@ -65,7 +65,7 @@ func (i *Inventory) keep(ctx context.Context, old *Snapshot) (map[string]string,
 	out := make(map[string]string, len(named))
 	var whole func(n number, why string)
 	whole = func(n number, why string) {
-		if n == none || out[old.at(n).ID] != "" {
+		if n == none || sc != nil && !sc.ids[old.at(n).ID] || out[old.at(n).ID] != "" {
 			return
 		}
 		out[old.at(n).ID] = why

@@ -468,12 +468,9 @@ func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o Impor
 	if diff.same {
 		diff.sources = sources // and their age, which decides where they differ
 	}
-	keep, err := i.keep(ctx, old)
+	keep, err := i.keep(ctx, old, diff.scope)
 	if err != nil {
 		return diff, report, err
-	}
-	if diff.scope != nil {
-		maps.DeleteFunc(keep, func(id, _ string) bool { return !diff.scope.ids[id] })
 	}
 	diff.t, report.Held, report.Kept = join(diff.sources, old.graph, keep)
 	if len(diff.sources) > 1 || len(diff.t.Resources) > len(t.Resources) { // else it is what was looked at

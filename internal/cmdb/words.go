@@ -237,6 +237,7 @@ type scope struct {
 	touched map[string]bool // what is added or dropped, and what has a serial number of it
 	ends    map[string]bool // all links of these are within
 	links   []schemas.Link
+	loose   bool // something of it may go
 }
 
 // maxScope is how much is looked at for an addition before all is.
@@ -245,7 +246,7 @@ const maxScope = 32768
 // region finds the scope of an addition, and hears what is said in it; nil is all, of which nothing is
 // heard.
 func (h *hearing) region(ctx context.Context, q querier, d Draft, o ImportOptions) (*scope, error) {
-	old, sc := h.old, &scope{ids: map[string]bool{}, touched: map[string]bool{}, ends: map[string]bool{}}
+	old, sc := h.old, &scope{ids: map[string]bool{}, touched: map[string]bool{}, ends: map[string]bool{}, loose: len(o.Drop) > 0}
 	known := map[schemas.Link]bool{}
 	up := func(n number) {
 		for _, r := range old.above(n) {
@@ -339,6 +340,7 @@ func (h *hearing) region(ctx context.Context, q querier, d Draft, o ImportOption
 		}
 		for _, id := range ids { // what nobody says stays by what hangs on it
 			if text, there := h.heard.of[id]; there && text == "" && !h.otherwise(id) && !sc.ends[id] {
+				sc.loose = true
 				touch(old.resource(id))
 			}
 		}

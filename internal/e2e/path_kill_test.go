@@ -70,7 +70,7 @@ func (w *walker) lives() {
 // waits polls until a check passes.
 func (w *walker) waits(what string, check func() error) {
 	w.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) { // between two looks at the product
 		w.lives()
 		err := check()
 		if err == nil {
