@@ -91,6 +91,9 @@ func TestTheHistoryComesInPages(t *testing.T) {
 	if a := w.send(t, http.MethodGet, "api/v1/events?limit=5&after="+page.Next, access.RoleViewer, nil); a.status != http.StatusServiceUnavailable || a.problem(t).Code != "no_history" {
 		t.Errorf("a page while the history is away: %d %s", a.status, a.body)
 	}
+	if a := w.send(t, http.MethodGet, "api/v1/events?after="+strings.Repeat("0", 700), access.RoleViewer, nil); a.status != http.StatusBadRequest || a.problem(t).Code != "bad_cursor" {
+		t.Errorf("a cursor of no list while the history is away: %d %s", a.status, a.body)
+	}
 	// The alerts stand in, and their pages go on as alerts also when the history is back.
 	page = read[apigen.EventList](t, w, "api/v1/events?limit=5")
 	h.away = false

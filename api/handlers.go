@@ -221,7 +221,11 @@ func (s *Server) ListEvents(ctx context.Context, r apigen.ListEventsRequestObjec
 		Device: server, Type: p.Type, Source: p.Source, Severity: string(p.Severity), Since: p.Since, Until: p.Until, After: p.After, Limit: pageSize(p.Limit),
 	}
 	// A page of the alerts goes on where it began: each of the two lists has cursors of its own.
-	if ofAlerts := strings.Contains(p.After, "~"); s.deps.History != nil && !ofAlerts {
+	ofAlerts := strings.Contains(p.After, "~")
+	if _, err := sqldb.ParseCursor(p.After); p.After != "" && !ofAlerts && err != nil { // also where the history does not answer
+		return nil, errCursor
+	}
+	if s.deps.History != nil && !ofAlerts {
 		events, next, err := s.deps.History.Events(ctx, f)
 		switch {
 		case errors.Is(err, sqldb.ErrCursor):

@@ -90,7 +90,7 @@ func stored(t *testing.T, db *sqldb.DB) string {
 // An addition leaves what it leaves where all of the inventory is looked at, whatever else is there,
 // and another process that reads what was touched has all of it.
 func TestAnAdditionIsJudgedByWhatItTouches(t *testing.T) {
-	for run := range uint64(3) {
+	for run := range uint64(2) {
 		r := rand.New(rand.NewPCG(5, run))
 		dbs := []*sqldb.DB{sqltest.Open(t), sqltest.Open(t)}
 		var invs []*Inventory
@@ -106,7 +106,7 @@ func TestAnAdditionIsJudgedByWhatItTouches(t *testing.T) {
 		if err := other.Open(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		for step := range 50 {
+		for step := range 40 {
 			o := ImportOptions{Source: []string{"file", "list"}[r.IntN(2)], Bounds: NoBounds(), Told: r.IntN(2) == 0}
 			d := draft(r, 80)
 			if r.IntN(5) > 0 {

@@ -167,7 +167,7 @@ func TestAChangedGraphIsTheGraphOfWhatThereIs(t *testing.T) {
 			e.change(r)
 		}
 		g := newGraph(e.topology(), "dc1")
-		for step := range 40 {
+		for step := range 25 {
 			old := newSnapshot(g, nil, 0, 0)
 			before := said(t, old)
 			put, remove, add, drop := e.change(r)
@@ -182,5 +182,18 @@ func TestAChangedGraphIsTheGraphOfWhatThereIs(t *testing.T) {
 				t.Fatalf("step %d: what was is otherwise now", step)
 			}
 		}
+	}
+}
+
+// When much has changed there is a new table, of the same inventory.
+func TestManyChangesMakeANewTable(t *testing.T) {
+	g := newGraph(schemas.Topology{Resources: []schemas.Resource{{ID: "dc1", Kind: schemas.KindSite}}}, "dc1")
+	id := newSnapshot(g, nil, 0, 0).ID("server7")
+	for n := range bearable + 10 {
+		g = g.with([]schemas.Resource{{ID: fmt.Sprintf("server%d", n), Kind: schemas.KindServer, Parent: "dc1"}}, nil, nil, nil)
+	}
+	s := newSnapshot(g, nil, 0, 0)
+	if len(g.resources) < bearable || len(g.since.names) > 100 || s.Len() != bearable+11 || s.Site("server9") != "dc1" || fmt.Sprint(s.Find(id)) != "[server7]" {
+		t.Errorf("%d in the table and %d changed, %d in all; %s, %v", len(g.resources), len(g.since.names), s.Len(), s.Site("server9"), s.Find(id))
 	}
 }
