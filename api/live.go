@@ -193,6 +193,10 @@ func (l *live) renew() {
 	}
 }
 
+// lookEvery is how soon a change of the inventory by another process is taken up; it costs most where
+// many follow one another.
+const lookEvery = 200 * time.Millisecond
+
 // run keeps the state fresh until ctx is done.
 func (l *live) run(ctx context.Context) {
 	var wg sync.WaitGroup
@@ -201,9 +205,10 @@ func (l *live) run(ctx context.Context) {
 			wg.Go(func() { l.listen(ctx, topic) })
 		}
 	}
-	tick, beat := time.NewTicker(500*time.Millisecond), time.NewTicker(tickEvery)
+	tick, beat, look := time.NewTicker(500*time.Millisecond), time.NewTicker(tickEvery), time.NewTicker(lookEvery)
 	defer tick.Stop()
 	defer beat.Stop()
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -211,6 +216,10 @@ func (l *live) run(ctx context.Context) {
 			return
 		case <-beat.C:
 			_ = l.hub.Send("tick", map[string]int64{"time": time.Now().UnixMilli()}, false)
+		case <-look.C:
+			if l.deps.Inventory.Snapshot().Version != l.directory().Version {
+				l.renew()
+			}
 		case <-tick.C:
 			if err := l.refresh(ctx); err != nil && ctx.Err() == nil {
 				l.meter.refresh.Inc()

@@ -11,6 +11,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,11 +41,11 @@ type Config struct {
 	KeepVersions int `yaml:"keep_versions"`
 }
 
-// DefaultConfig looks for changes every 5 s and remembers workloads for a week and
+// DefaultConfig looks for changes four times a second and remembers workloads for a week and
 // ten imports.
 func DefaultConfig() Config {
 	return Config{
-		Poll: 500 * time.Millisecond, KeepWorkloads: 7 * 24 * time.Hour,
+		Poll: 250 * time.Millisecond, KeepWorkloads: 7 * 24 * time.Hour,
 		Source: DefaultSource, Bounds: DefaultBounds(), KeepVersions: 10,
 	}
 }
@@ -404,22 +407,63 @@ func writeResources(ctx context.Context, tx *sql.Tx, put []schemas.Resource, sai
 			return err
 		}
 	}
-	stmt, err := tx.PrepareContext(ctx, `INSERT INTO inventory_resources (id, kind, parent, attrs, said) VALUES ($1,$2,$3,$4,$5)
-ON CONFLICT (id) DO UPDATE SET kind=excluded.kind, parent=excluded.parent, attrs=excluded.attrs, said=excluded.said`)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = stmt.Close() }()
-	for _, r := range put {
+	rows := make([][]any, len(put))
+	for k, r := range put {
 		attrs, err := marshal(r.Attrs)
 		if err != nil {
+			return fmt.Errorf("resource %s: %w", r.ID, err)
+		}
+		rows[k] = []any{r.ID, r.Kind, r.Parent, attrs, said[r.ID]}
+	}
+	err := insert(ctx, tx, `INSERT INTO inventory_resources (id, kind, parent, attrs, said) VALUES `, rows, `
+ON CONFLICT (id) DO UPDATE SET kind=excluded.kind, parent=excluded.parent, attrs=excluded.attrs, said=excluded.said`)
+	if err != nil {
+		return fmt.Errorf("write resources: %w", err)
+	}
+	return nil
+}
+
+// insert puts rows of as many values each, a hundred in a statement: a round trip for each takes a
+// minute for an inventory.
+func insert(ctx context.Context, tx *sql.Tx, head string, rows [][]any, tail string) error {
+	const many = 100
+	var stmt *sql.Stmt
+	for some := range slices.Chunk(rows, many) {
+		args := slices.Concat(some...)
+		if len(some) < many {
+			_, err := tx.ExecContext(ctx, head+values(len(some), len(some[0]))+tail, args...)
 			return err
 		}
-		if _, err := stmt.ExecContext(ctx, r.ID, r.Kind, r.Parent, attrs, said[r.ID]); err != nil {
-			return fmt.Errorf("resource %s: %w", r.ID, err)
+		if stmt == nil {
+			var err error
+			if stmt, err = tx.PrepareContext(ctx, head+values(many, len(some[0]))+tail); err != nil {
+				return err
+			}
+			defer func() { _ = stmt.Close() }()
+		}
+		if _, err := stmt.ExecContext(ctx, args...); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// values are the parameters of rows: ($1,$2),($3,$4).
+func values(rows, columns int) string {
+	var b strings.Builder
+	for k := range rows * columns {
+		switch {
+		case k == 0:
+			b.WriteString("($")
+		case k%columns == 0:
+			b.WriteString("),($")
+		default:
+			b.WriteString(",$")
+		}
+		b.WriteString(strconv.Itoa(k + 1))
+	}
+	b.WriteByte(')')
+	return b.String()
 }
 
 func writeLinks(ctx context.Context, tx *sql.Tx, add []schemas.Link, said map[schemas.Link]string, drop []schemas.Link) error {
@@ -430,15 +474,12 @@ func writeLinks(ctx context.Context, tx *sql.Tx, add []schemas.Link, said map[sc
 			return err
 		}
 	}
-	stmt, err := tx.PrepareContext(ctx, `INSERT INTO inventory_links (from_id, to_id, kind, said) VALUES ($1,$2,$3,$4) ON CONFLICT DO NOTHING`)
-	if err != nil {
-		return err
+	rows := make([][]any, len(add))
+	for k, l := range add {
+		rows[k] = []any{l.From, l.To, l.Kind, said[l]}
 	}
-	defer func() { _ = stmt.Close() }()
-	for _, l := range add {
-		if _, err := stmt.ExecContext(ctx, l.From, l.To, l.Kind, said[l]); err != nil {
-			return fmt.Errorf("link from %s to %s: %w", l.From, l.To, err)
-		}
+	if err := insert(ctx, tx, `INSERT INTO inventory_links (from_id, to_id, kind, said) VALUES `, rows, ` ON CONFLICT DO NOTHING`); err != nil {
+		return fmt.Errorf("write links: %w", err)
 	}
 	return nil
 }
