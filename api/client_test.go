@@ -238,7 +238,10 @@ func TestAnAnswerThatIsLostIsAskedForAgain(t *testing.T) {
 
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("no python3")
+		if os.Getenv("AUSPEX_E2E") != "" {
+			t.Fatal(err)
+		}
+		t.Skip("python3 is not installed; the Go client alone has tried it")
 	}
 	before := auditRows(t, w)
 	cable.cuts(http.MethodPost, "teams", 0, -1)

@@ -1,6 +1,8 @@
 package cmdb
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -383,4 +385,79 @@ func TestAnImportIsNotedBesideTheWorkloadsOfAnother(t *testing.T) {
 	for _, id := range []string{"b", "c"} {
 		brings(t, i, ImportOptions{Source: "list", Add: true}, server(id))
 	}
+}
+
+func machine(id, parent, serial string) schemas.Resource {
+	r := schemas.Resource{ID: id, Kind: schemas.KindServer, Parent: parent}
+	if serial != "" {
+		r.Attrs = schemas.AttrsOf(map[string]string{schemas.AttrSerial: serial})
+	}
+	return r
+}
+
+func of(resources ...schemas.Resource) schemas.Topology {
+	return schemas.Topology{Version: 1, Resources: resources}
+}
+
+// keeper has some resources kept.
+type keeper map[string]string
+
+func (keeper) Kinds() []string                                                  { return nil }
+func (keeper) Count(context.Context, sqldb.Queryer) (int, error)                { return 0, nil }
+func (keeper) Follow(context.Context, *sql.Tx, Following) error                 { return nil }
+func (k keeper) Keep(context.Context, sqldb.Queryer) (map[string]string, error) { return k, nil }
+
+// What somebody has stays also where an addition beside it is the occasion to look at it.
+func TestWhatIsKeptStaysBesideAnAddition(t *testing.T) {
+	i := New(DefaultConfig(), sqltest.Open(t), nil, nil)
+	i.Follow(keeper{"s": "somebody has it"})
+	if err := i.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	brings(t, i, ImportOptions{}, of(machine("s", "", "S1"), machine("f", "", "")))
+	brings(t, i, ImportOptions{}, of(machine("f", "", "")))
+	brings(t, i, ImportOptions{Source: SourceAPI, Add: true}, of(machine("new", "", "S1")))
+	if _, there := i.Snapshot().Resource("s"); !there {
+		t.Error("it is gone")
+	}
+}
+
+// What a source said comes back into force when the later word goes, with all that follows from it.
+func TestAnEarlierWordComesBack(t *testing.T) {
+	rack := func(id string) schemas.Resource { return schemas.Resource{ID: id, Kind: schemas.KindRack} }
+	api, agent := ImportOptions{Source: SourceAPI, Add: true}, ImportOptions{Source: SourceAgent, Add: true}
+	gone := agent
+	gone.Drop = []string{"x"}
+	t.Run("its serial number and its place", func(t *testing.T) {
+		db := sqltest.Open(t)
+		i := opened(t, db, DefaultConfig())
+		brings(t, i, ImportOptions{}, of(rack("rack1"), rack("rack2"), machine("other", "rack1", "S1")))
+		brings(t, i, agent, of(machine("x", "rack1", "S2")))
+		// The earlier word is the agent's, the later one the list's.
+		brings(t, i, ImportOptions{Source: "list"}, of(machine("x", "rack2", "S1")))
+		brings(t, i, agent, of(machine("x", "rack1", "S2")))
+		if r := brings(t, i, gone, of()); r.Conflicts != 1 || len(r.Held) > 0 {
+			t.Errorf("two servers have S1, and no rack stays for the sake of others: %+v", r)
+		}
+		if r, _ := i.Snapshot().Resource("x"); r != machine("x", "rack2", "S1") {
+			t.Errorf("%+v", r)
+		}
+		if !strings.Contains(stored(t, db), "rack2 rack  {} said by 1") {
+			t.Errorf("nobody says rack2 any more: %s", stored(t, db))
+		}
+	})
+	t.Run("its place is gone", func(t *testing.T) {
+		i := opened(t, sqltest.Open(t), DefaultConfig())
+		brings(t, i, ImportOptions{}, of(rack("rack1"), rack("rack2")))
+		brings(t, i, api, of(machine("x", "rack2", "")))
+		brings(t, i, ImportOptions{Source: "list"}, of(machine("x", "rack1", "")))
+		brings(t, i, ImportOptions{}, of(rack("rack1")))
+		if _, there := i.Snapshot().Resource("rack2"); there {
+			t.Fatal("rack2 is there")
+		}
+		brings(t, i, ImportOptions{Source: "list"}, of(machine("y", "rack1", "")))
+		if r, there := i.Snapshot().Resource("x"); !there || r.Parent != "" {
+			t.Errorf("%+v", r)
+		}
+	})
 }
