@@ -356,7 +356,7 @@ func BenchmarkHeapOfAResource(b *testing.B) {
 				}
 			}
 		}
-		s := newSnapshot(newGraph(t, "dc1"), nil, 0, 0)
+		s := newSnapshot(newGraph(t, schemas.SpaceOf("dc1")), nil, 0, 0)
 		n := float64(len(t.Resources))
 		t = schemas.Topology{}
 		b.ReportMetric((heap()-before)/n, "B/resource")

@@ -106,7 +106,7 @@ func New(cfg Config, db *sqldb.DB, log *slog.Logger, reg prometheus.Registerer) 
 	if reg != nil {
 		reg.MustRegister(i.problems, i.reloads, i.resources, i.running)
 	}
-	i.snap.Store(newSnapshot(newGraph(schemas.Topology{}, cfg.Site), map[string]schemas.Workload{}, 0, 0))
+	i.snap.Store(newSnapshot(newGraph(schemas.Topology{}, schemas.SpaceOf(cfg.Site)), map[string]schemas.Workload{}, 0, 0))
 	return i
 }
 
@@ -247,7 +247,7 @@ func (i *Inventory) load(ctx context.Context) error {
 	if whole {
 		generation++
 		if g == nil {
-			g = newGraph(t, i.cfg.Site)
+			g = newGraph(t, old.space)
 		}
 	}
 	jobs := make(map[string]schemas.Workload, len(t.Workloads))

@@ -41,9 +41,9 @@ const (
 	bearable  = 4096    // and more than these
 )
 
-func newGraph(t schemas.Topology, site string) *graph {
+func newGraph(t schemas.Topology, space schemas.Space) *graph {
 	table := newTable(t.Resources, t.Links)
-	g := &graph{table: table, space: schemas.SpaceOf(site), since: &changes{
+	g := &graph{table: table, space: space, since: &changes{
 		names: map[string]number{}, moved: map[number]number{}, cut: map[number]bool{}, devices: map[number]func() *device{}, count: len(t.Resources),
 	}}
 	table.open(g)
@@ -331,7 +331,7 @@ func (g *graph) with(put []schemas.Resource, remove []string, add, drop []schema
 	}
 	if n := len(c.names) + len(c.cut); n > bearable && n > len(g.resources)/staleness {
 		out.open()
-		return newGraph(schemas.Topology{Resources: slices.Clone(out.whole()), Links: slices.Collect(out.allLinks())}, "").in(g.space)
+		return newGraph(schemas.Topology{Resources: slices.Clone(out.whole()), Links: slices.Collect(out.allLinks())}, g.space)
 	}
 	for n := range touched {
 		if n = out.now(n); n == none {
@@ -345,11 +345,6 @@ func (g *graph) with(put []schemas.Resource, remove []string, add, drop []schema
 	}
 	out.open()
 	return out
-}
-
-func (g *graph) in(space schemas.Space) *graph {
-	g.space = space
-	return g
 }
 
 // device is what finds the parts of a server or switch, or nil.

@@ -166,13 +166,13 @@ func TestAChangedGraphIsTheGraphOfWhatThereIs(t *testing.T) {
 		for range 40 {
 			e.change(r)
 		}
-		g := newGraph(e.topology(), "dc1")
+		g := newGraph(e.topology(), schemas.SpaceOf("dc1"))
 		for step := range 25 {
 			old := newSnapshot(g, nil, 0, 0)
 			before := said(t, old)
 			put, remove, add, drop := e.change(r)
 			g = g.with(put, remove, add, drop)
-			got, want := said(t, newSnapshot(g, nil, 0, 0)), said(t, newSnapshot(newGraph(e.topology(), "dc1"), nil, 0, 0))
+			got, want := said(t, newSnapshot(g, nil, 0, 0)), said(t, newSnapshot(newGraph(e.topology(), schemas.SpaceOf("dc1")), nil, 0, 0))
 			for k := range want {
 				if fmt.Sprint(got[k]) != fmt.Sprint(want[k]) {
 					t.Fatalf("step %d, %s:\n got %v\nwant %v\nput %v\nremove %v\nadd %v\ndrop %v", step, k, got[k], want[k], put, remove, add, drop)
@@ -187,7 +187,7 @@ func TestAChangedGraphIsTheGraphOfWhatThereIs(t *testing.T) {
 
 // When much has changed there is a new table, of the same inventory.
 func TestManyChangesMakeANewTable(t *testing.T) {
-	g := newGraph(schemas.Topology{Resources: []schemas.Resource{{ID: "dc1", Kind: schemas.KindSite}}}, "dc1")
+	g := newGraph(schemas.Topology{Resources: []schemas.Resource{{ID: "dc1", Kind: schemas.KindSite}}}, schemas.SpaceOf("dc1"))
 	id := newSnapshot(g, nil, 0, 0).ID("server7")
 	for n := range bearable + 10 {
 		g = g.with([]schemas.Resource{{ID: fmt.Sprintf("server%d", n), Kind: schemas.KindServer, Parent: "dc1"}}, nil, nil, nil)

@@ -275,7 +275,7 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 	}
 	g, generation := old.graph, old.Generation
 	if !diff.same {
-		g, generation = diff.graph(old, i.cfg.Site), generation+1
+		g, generation = diff.graph(old), generation+1
 	}
 	i.publish(newSnapshot(g, diff.jobs, old.Version+1, generation))
 	return report, nil
@@ -298,11 +298,11 @@ type hookError struct{ error }
 func (e hookError) Unwrap() error { return e.error }
 
 // graph is the inventory after the import.
-func (diff *difference) graph(old *Snapshot, site string) *graph {
+func (diff *difference) graph(old *Snapshot) *graph {
 	if n := len(diff.put) + len(diff.remove) + len(diff.addLinks) + len(diff.dropLinks); diff.scope != nil || n < maxTouched && n < old.Len()/staleness {
 		return old.with(diff.put, diff.remove, diff.addLinks, diff.dropLinks)
 	}
-	return newGraph(diff.t, site)
+	return newGraph(diff.t, old.space)
 }
 
 // inForce leaves out of what an addition adds to what another source has overruled since: to bring it
