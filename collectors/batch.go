@@ -2,6 +2,7 @@ package collectors
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,6 +103,21 @@ func (b *Batch) Sample(ref Ref, t time.Time, v float64) {
 
 // Event adds an event.
 func (b *Batch) Event(ev schemas.Event) { b.wire.Events = append(b.wire.Events, ev.Wire()) }
+
+// first puts events before those that wait.
+func (b *Batch) first(evs []schemas.Event) {
+	for i := range evs {
+		b.wire.Events = slices.Insert(b.wire.Events, i, evs[i].Wire())
+	}
+}
+
+// events are those that wait.
+func (b *Batch) events() (all []schemas.Event) {
+	for _, ev := range b.wire.Events {
+		all = append(all, schemas.EventFromWire(ev))
+	}
+	return all
+}
 
 // Gpus returns the GPU columns of the next batch for the caller to fill; they
 // are the caller's to truncate after Emit. Columns without a row are not sent.

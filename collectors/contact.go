@@ -26,6 +26,7 @@ type contactState struct {
 	loaded bool
 	lost   []string
 	since  time.Time // names the condition
+	untold bool      // the process before may have ended before it told of it
 }
 
 func (r *Runner) contactOf(k contactKey) *contactState {
@@ -140,8 +141,9 @@ func (w *watch) miss(err error) {
 }
 
 // report moves the shared condition, publishes its edges, and reports whether the
-// condition is now as reported. The event goes out before the position is set: a
-// crash between the two reports the edge twice rather than never.
+// condition is now as reported. A begin is kept before it goes out, and its end after:
+// a crash between the two reports the edge twice rather than never, and never a begin
+// whose end nobody reports.
 func (w *watch) report(c *condition, state string, cause error) bool {
 	st := c.st
 	st.mu.Lock()
@@ -153,7 +155,7 @@ func (w *watch) report(c *condition, state string, cause error) bool {
 	was := len(st.lost) > 0
 	lost := slices.DeleteFunc(slices.Clone(st.lost), func(s string) bool { return s == name || w.r.configs[s] == nil })
 	if state == schemas.StateRaised {
-		if slices.Contains(st.lost, name) {
+		if slices.Contains(st.lost, name) && !st.untold {
 			return true
 		}
 		lost = append(lost, name)
@@ -164,24 +166,45 @@ func (w *watch) report(c *condition, state string, cause error) bool {
 	if !was {
 		st.since = now
 	}
-	if is := len(lost) > 0; is != was {
-		if err := w.publish(c.typ, strconv.FormatInt(st.since.UnixNano(), 10), state, now, cause); err != nil {
+	move := func(untold bool) {
+		for _, n := range st.lost {
+			w.gauge(c, n).Dec()
+		}
+		for _, n := range lost {
+			w.gauge(c, n).Inc()
+		}
+		st.lost, st.untold = lost, untold
+		w.keep(c, cursors.Loss{Since: st.since, Collectors: lost, Untold: untold})
+	}
+	tell := func() error { return w.publish(c.typ, strconv.FormatInt(st.since.UnixNano(), 10), state, now, cause) }
+	switch begins := state == schemas.StateRaised && (!was || st.untold); {
+	case begins:
+		move(true)
+		if tell() != nil {
 			return false
 		}
-	}
-	for _, n := range st.lost {
-		w.gauge(c, n).Dec()
-	}
-	for _, n := range lost {
-		w.gauge(c, n).Inc()
-	}
-	st.lost = lost
-	if kept := w.r.settings.Cursors; kept != nil {
-		if err := kept.SetCursor(w.ctx, cursors.LossOf(c.typ), w.inst.target.ID, cursors.Loss{Since: st.since, Collectors: lost}.String()); err != nil {
-			w.r.log.Warn("cannot keep contact state", "collector", name, "device", w.inst.target.ID, "error", err)
+		move(false)
+	case len(lost) == 0:
+		if tell() != nil {
+			return false
 		}
+		move(false)
+	default:
+		move(st.untold)
 	}
 	return true
+}
+
+func (w *watch) keep(c *condition, l cursors.Loss) {
+	kept := w.r.settings.Cursors
+	if kept == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, keepTime)
+	defer cancel()
+	if err := kept.SetCursor(ctx, cursors.LossOf(c.typ), w.inst.target.ID, l.String()); err != nil {
+		w.r.log.Warn("cannot keep contact state", "collector", w.inst.collector, "device", w.inst.target.ID, "error", err)
+	}
 }
 
 // gauge counts the devices of a collector that are in a condition.
@@ -207,7 +230,7 @@ func (w *watch) load(c *condition) bool {
 		return false
 	}
 	if l, lost := cursors.ParseLoss(pos); lost {
-		st.since, st.lost = l.Since, l.Collectors
+		st.since, st.lost, st.untold = l.Since, l.Collectors, l.Untold
 	}
 	for _, n := range st.lost {
 		w.gauge(c, n).Inc()

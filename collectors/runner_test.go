@@ -220,6 +220,75 @@ func TestLossAndReturnOfContactAreToldOnce(t *testing.T) {
 	})
 }
 
+// dying is a process that is killed at some write of a position.
+type dying struct {
+	*memCursors
+	*memPublisher
+	left atomic.Int32 // writes until then
+}
+
+func (d *dying) SetCursor(ctx context.Context, collector, device, position string) error {
+	if d.left.Add(-1) < 0 {
+		return errors.New("the process is dead")
+	}
+	return d.memCursors.SetCursor(ctx, collector, device, position)
+}
+
+func (d *dying) Publish(ctx context.Context, msgs ...bus.Message) error {
+	if d.left.Load() < 0 {
+		return errors.New("the process is dead")
+	}
+	return d.memPublisher.Publish(ctx, msgs...)
+}
+
+// A loss that was told by a process that was killed before it had kept that is over when the device answers the next.
+func TestALossThatAKilledProcessToldHasAnEnd(t *testing.T) {
+	for writes := range int32(4) {
+		synctest.Test(t, func(t *testing.T) {
+			pub, kept := &memPublisher{}, &memCursors{m: map[string]string{}}
+			var down atomic.Bool
+			cfg := &fakeConfig{loss: LossBMC, run: func(ctx context.Context, target schemas.Resource, out Emitter) error {
+				for {
+					if down.Load() {
+						return errors.New("no route")
+					}
+					if err := oneSample(ctx, target.ID, out); err != nil {
+						return err
+					}
+					if run.Sleep(ctx, time.Second) != nil {
+						return nil
+					}
+				}
+			}}
+			live := func(pub bus.Publisher, c Cursors) (stop func()) {
+				r := NewRunner(DefaultRunnerConfig(), map[string]Config{"ipmi": cfg}, pub, Settings{Cursors: c})
+				if err := r.Reconcile(servers("s1")); err != nil {
+					t.Fatal(err)
+				}
+				return begin(t, r)
+			}
+			killed := &dying{memCursors: kept, memPublisher: pub}
+			killed.left.Store(writes)
+			stop := live(killed, killed)
+			time.Sleep(10 * time.Second)
+			down.Store(true)
+			time.Sleep(5 * time.Minute)
+			stop()
+			down.Store(false)
+			stop = live(pub, kept)
+			time.Sleep(time.Minute)
+			stop()
+			var got []string
+			for _, e := range pub.events() {
+				got = append(got, e.Type+" "+e.State)
+			}
+			if n := len(got); n > 0 && got[n-1] != "bmc.unreachable cleared" || n == 0 && writes > 0 {
+				t.Errorf("killed at write %d: %v", writes, got)
+			}
+		})
+	}
+}
+
 // Who refuses our password answers: that is an event of its own, and a loss that was told
 // ends with it.
 func TestADeviceThatRefusesUsIsNotLost(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -413,6 +414,40 @@ func (c *Cursors) SetCursor(_ context.Context, collector, device, position strin
 	c.m[[2]string{collector, device}] = position
 	return nil
 }
+
+// Mortal is a process that is killed by its first event: nothing that it does after that is told or kept.
+type Mortal struct {
+	collectors.Cursors
+	collectors.Emitter
+	Mute bool // it is killed before it has told the event, and not after
+
+	dead atomic.Bool
+}
+
+var errDead = errors.New("the process is dead")
+
+// SetCursor implements [collectors.Cursors].
+func (m *Mortal) SetCursor(ctx context.Context, collector, device, position string) error {
+	if m.dead.Load() {
+		return errDead
+	}
+	return m.Cursors.SetCursor(ctx, collector, device, position)
+}
+
+// Emit implements [collectors.Emitter].
+func (m *Mortal) Emit(ctx context.Context, b *auspexv1.Batch) error {
+	if len(b.GetEvents()) > 0 && m.Mute {
+		m.dead.Store(true)
+	}
+	if m.dead.Load() {
+		return errDead
+	}
+	m.dead.Store(len(b.GetEvents()) > 0)
+	return m.Emitter.Emit(ctx, b)
+}
+
+// Dead reports whether it was killed.
+func (m *Mortal) Dead() bool { return m.dead.Load() }
 
 // Recorder is an emitter that keeps what it was given: events by their id, and
 // of each series its first sample, so that further polls change nothing.

@@ -141,6 +141,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		XIDs:   c.xidMode() == xidOn || c.xidMode() == xidAuto && !slices.Contains(s.Taken, collectors.SignXID),
 		Unread: "no values in %d scrapes while the exporter answers", Emit: func(ev schemas.Event) { x.table.batch.Event(ev) },
 	}
+	x.memory = collectors.NewMemory(s.Cursors, Name, target.ID)
 	x.table = newTable(func() *collectors.Batch { return collectors.NewBatch(target.ID, Name) })
 	return &collector{x: x, loop: collectors.Scrape(c.Interval, 0.05, x.scrape)}, nil
 }
@@ -186,6 +187,7 @@ type scraper struct {
 	body     bytes.Buffer
 	table    *table
 	watch    gpuwatch.Watch
+	memory   *collectors.Memory
 	loaded   bool
 	garbled  bool
 }
@@ -212,7 +214,8 @@ func (x *scraper) open() error {
 }
 
 func (x *scraper) scrape(ctx context.Context, out collectors.Emitter) error {
-	if err := x.load(ctx); err != nil {
+	err := x.load(ctx)
+	if err != nil {
 		return err
 	}
 	ctx2, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
@@ -240,11 +243,18 @@ func (x *scraper) scrape(ctx context.Context, out collectors.Emitter) error {
 	}
 	x.table.gpus.Fill(x.table.batch, now)
 	x.compare(now)
-	if err := x.table.batch.Emit(ctx, out, now); err != nil {
-		x.loaded = false // what was not taken is to be told again
-		return fmt.Errorf("emit scrape of %s: %w", x.device, err)
+	var known []byte
+	if x.watch.Changed() {
+		if known, err = x.watch.MarshalText(); err != nil {
+			return fmt.Errorf("store cursor of %s: %w", x.device, err)
+		}
 	}
-	return x.save(ctx)
+	told, err := x.memory.Tell(ctx, known, x.table.batch, out, now)
+	x.loaded = told // what was not taken is to be told again
+	if err == nil {
+		x.watch.Kept()
+	}
+	return err
 }
 
 // largeBody is more than a host has to say, in bytes.
@@ -285,33 +295,15 @@ func (x *scraper) load(ctx context.Context) error {
 	if x.loaded {
 		return nil
 	}
-	text := ""
-	if x.settings.Cursors != nil {
-		var err error
-		if text, err = x.settings.Cursors.Cursor(ctx, Name, x.device); err != nil {
-			return fmt.Errorf("read cursor of %s: %w", x.device, err)
-		}
+	known, err := x.memory.Load(ctx)
+	if err != nil {
+		return err
 	}
-	if err := x.watch.UnmarshalText([]byte(text)); err != nil {
+	if err := x.watch.UnmarshalText(known); err != nil {
 		x.log.Warn("malformed cursor; starting over", "error", err)
 	}
 	x.watch.Expect(x.expect)
 	x.loaded = true
-	return nil
-}
-
-func (x *scraper) save(ctx context.Context) error {
-	if !x.watch.Changed() || x.settings.Cursors == nil {
-		return nil
-	}
-	b, err := x.watch.MarshalText()
-	if err != nil {
-		return fmt.Errorf("store cursor of %s: %w", x.device, err)
-	}
-	if err := x.settings.Cursors.SetCursor(ctx, Name, x.device, string(b)); err != nil {
-		return fmt.Errorf("store cursor of %s: %w", x.device, err)
-	}
-	x.watch.Kept()
 	return nil
 }
 

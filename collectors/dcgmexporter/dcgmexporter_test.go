@@ -127,6 +127,42 @@ func TestMissingGPUIsToldAndCleared(t *testing.T) {
 	}
 }
 
+// What a process told as it was killed has its end told by the next, though that has never seen it begin.
+func TestAnEventOfAKilledProcessHasAnEnd(t *testing.T) {
+	for _, mute := range []bool{false, true} {
+		h := &host{}
+		h.mask.Store(7)
+		srv := httptest.NewServer(h)
+		defer srv.Close()
+		s, rec := collectortest.Settings(), collectortest.NewRecorder()
+		killed := &collectortest.Mortal{Cursors: s.Cursors, Emitter: rec, Mute: mute}
+		dying := s
+		dying.Cursors = killed
+		x := h.scrape(t, dying, srv.URL)
+		for !killed.Dead() {
+			_ = x.scrape(t.Context(), killed)
+			h.mask.Store(5)
+		}
+		h.mask.Store(7)
+		for x, n := h.scrape(t, s, srv.URL), 0; n < 3; n++ {
+			if err := x.scrape(t.Context(), rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got []string
+		ids := map[string]bool{}
+		for _, ev := range rec.Events() {
+			if !ids[ev.ID] {
+				got = append(got, ev.Type+" "+ev.State)
+			}
+			ids[ev.ID] = true
+		}
+		if d := cmp.Diff([]string{"gpu.missing raised", "gpu.missing cleared"}, got); d != "" {
+			t.Error(mute, d)
+		}
+	}
+}
+
 // DCGM writes numbers of its own for what it does not know, and goes on telling
 // counters and the last error of a GPU that is gone.
 func TestAGPUIsThereOnlyWithReadingsOfNow(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -217,6 +218,35 @@ func TestWhatChangedWhileNobodyLookedIsTold(t *testing.T) {
 	want := []string{"port.down  raised Ethernet3", "port.down  raised Ethernet1", "port.down  cleared Ethernet3"}
 	if d := cmp.Diff(want, events(rec)); d != "" {
 		t.Error(d)
+	}
+}
+
+// What a killed process told has its end told by the next, though that has never seen it begin.
+func TestAnEventOfAKilledProcessHasAnEnd(t *testing.T) {
+	at := time.Now().UnixNano()
+	for _, mute := range []bool{false, true} {
+		s, rec := collectortest.Settings(), collectortest.NewRecorder()
+		killed := &collectortest.Mortal{Cursors: s.Cursors, Emitter: rec, Mute: mute}
+		dying := s
+		dying.Cursors = killed
+		f := &fake{responses: []*gpb.SubscribeResponse{oper("Ethernet1", "UP", at), synced(), oper("Ethernet1", "DOWN", at+1)}}
+		_, stop := run(t, serve(t, f), dying, killed)
+		waittest.For(t, "it is killed", killed.Dead)
+		_ = stop()
+		f = &fake{responses: []*gpb.SubscribeResponse{oper("Ethernet1", "UP", at+2), synced()}}
+		_, stop = run(t, serve(t, f), s, rec)
+		waittest.Until(t, func() error {
+			if got := events(rec); len(got) == 0 || got[len(got)-1] != "port.down  cleared Ethernet1" {
+				return fmt.Errorf("%v", got)
+			}
+			return nil
+		})
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]string{"port.down  raised Ethernet1", "port.down  cleared Ethernet1"}, slices.Compact(events(rec))); d != "" {
+			t.Error(mute, d)
+		}
 	}
 }
 

@@ -105,6 +105,7 @@ type state struct {
 	parts   map[string]*thing
 	last    [2]*thing // the port and the component of the update before
 	mem     memory
+	memory  *collectors.Memory
 	changed bool
 	sync    bool
 	// subnets tells over which port a neighbour is reached.
@@ -115,18 +116,17 @@ type state struct {
 func newState(ctx context.Context, s *subscriber) (*state, error) {
 	st := &state{
 		s: s, batch: collectors.NewBatch(s.device, Name), ports: map[string]*thing{}, parts: map[string]*thing{},
+		memory:  collectors.NewMemory(s.settings.Cursors, Name, s.device),
 		cabling: cabling{s: s, ports: map[string]map[string]*schemas.Neighbor{}, changed: map[string]time.Time{}},
 	}
-	if c := s.settings.Cursors; c != nil {
-		text, err := c.Cursor(ctx, Name, s.device)
-		if err != nil {
-			return nil, fmt.Errorf("read cursor of %s: %w", s.device, err)
-		}
-		if text != "" {
-			if err := json.Unmarshal([]byte(text), &st.mem); err != nil {
-				s.log.Warn("malformed cursor; starting over", "error", err)
-				st.mem = memory{}
-			}
+	known, err := st.memory.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(known) > 0 {
+		if err := json.Unmarshal(known, &st.mem); err != nil {
+			s.log.Warn("malformed cursor; starting over", "error", err)
+			st.mem = memory{}
 		}
 	}
 	for _, m := range []*map[string]string{&st.mem.Ports, &st.mem.Raised, &st.mem.BGP} {
@@ -151,24 +151,19 @@ func (st *state) urgent() bool {
 }
 
 func (st *state) flush(ctx context.Context, out collectors.Emitter) error {
-	if samples, events := st.batch.Len(); samples+events > 0 {
-		if err := st.batch.Emit(ctx, out, time.Time{}); err != nil {
-			st.s.state = nil // what was not taken is to be told again
-			return fmt.Errorf("emit batch of %s: %w", st.s.device, err)
+	var known []byte
+	var err error
+	if _, events := st.batch.Len(); st.changed && (st.sync || events > 0) {
+		if known, err = json.Marshal(&st.mem); err != nil {
+			return fmt.Errorf("store cursor of %s: %w", st.s.device, err)
 		}
 	}
-	if !st.changed || st.s.settings.Cursors == nil || !st.sync {
-		return nil
+	told, err := st.memory.Tell(ctx, known, st.batch, out, time.Time{})
+	if !told {
+		st.s.state = nil // what was not taken is to be told again
 	}
-	b, err := json.Marshal(&st.mem)
-	if err != nil {
-		return fmt.Errorf("store cursor of %s: %w", st.s.device, err)
-	}
-	if err := st.s.settings.Cursors.SetCursor(ctx, Name, st.s.device, string(b)); err != nil {
-		return fmt.Errorf("store cursor of %s: %w", st.s.device, err)
-	}
-	st.changed = false
-	return nil
+	st.changed = st.changed && (known == nil || err != nil)
+	return err
 }
 
 func (st *state) notification(n *gpb.Notification) {

@@ -118,6 +118,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 			URL: c.URL, TokenFile: c.TokenFile, User: c.User, Version: c.Version, TLS: trusted, Timeout: c.Timeout, MaxBody: c.MaxBody,
 		}), settings: s,
 		log: s.Log, metrics: newMetrics(s.Metrics), batch: collectors.NewBatch(target.ID, Name), refused: map[string]string{},
+		memory: collectors.NewMemory(s.Cursors, Name, target.ID),
 	}
 	return &collector{p: p, loop: collectors.Scrape(c.Interval, 0.05, p.poll)}, nil
 }
@@ -173,6 +174,7 @@ type poller struct {
 	client   *rest.Client
 	batch    *collectors.Batch
 	mem      memory
+	memory   *collectors.Memory
 	loaded   bool
 	changed  bool
 	refused  map[string]string // reservations that are no window, and why, by id
@@ -210,11 +212,17 @@ func (p *poller) poll(ctx context.Context, out collectors.Emitter) error {
 	p.jobs(jobs.Jobs, now)
 	p.nodes(nodes.Nodes, now)
 	p.reservations(ctx2, now)
-	if err := p.batch.Emit(ctx, out, now); err != nil {
-		p.loaded = false // what was not taken is to be told again
-		return fmt.Errorf("emit jobs and nodes: %w", err)
+	var known []byte
+	if p.changed {
+		var err error
+		if known, err = json.Marshal(p.mem); err != nil {
+			return fmt.Errorf("store cursor of %s: %w", p.device, err)
+		}
 	}
-	return p.save(ctx)
+	told, err := p.memory.Tell(ctx, known, p.batch, out, now)
+	p.loaded = told // what was not taken is to be told again
+	p.changed = p.changed && err != nil
+	return err
 }
 
 func (p *poller) load(ctx context.Context) error {
@@ -222,16 +230,14 @@ func (p *poller) load(ctx context.Context) error {
 		return nil
 	}
 	p.mem = memory{}
-	if p.settings.Cursors != nil {
-		s, err := p.settings.Cursors.Cursor(ctx, Name, p.device)
-		if err != nil {
-			return fmt.Errorf("read cursor of %s: %w", p.device, err)
-		}
-		if s != "" {
-			if err := json.Unmarshal([]byte(s), &p.mem); err != nil {
-				p.log.Warn("malformed cursor; starting over", "error", err)
-				p.mem = memory{}
-			}
+	known, err := p.memory.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if len(known) > 0 {
+		if err := json.Unmarshal(known, &p.mem); err != nil {
+			p.log.Warn("malformed cursor; starting over", "error", err)
+			p.mem = memory{}
 		}
 	}
 	if p.mem.Jobs == nil {
@@ -248,22 +254,6 @@ func (p *poller) load(ctx context.Context) error {
 		p.mem.Jobs[id] = t
 	}
 	p.loaded = true
-	return nil
-}
-
-func (p *poller) save(ctx context.Context) error {
-	if !p.changed || p.settings.Cursors == nil {
-		p.changed = false
-		return nil
-	}
-	b, err := json.Marshal(p.mem)
-	if err != nil {
-		return fmt.Errorf("store cursor of %s: %w", p.device, err)
-	}
-	if err := p.settings.Cursors.SetCursor(ctx, Name, p.device, string(b)); err != nil {
-		return fmt.Errorf("store cursor of %s: %w", p.device, err)
-	}
-	p.changed = false
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -164,6 +165,30 @@ func TestOnlyChangesAreToldAlsoAfterARestart(t *testing.T) {
 	}
 	if d := cmp.Diff(want, events(rec)); d != "" {
 		t.Error(d)
+	}
+}
+
+// A job that a killed process told of has its end told by the next, though that never saw it run.
+func TestAJobOfAKilledProcessIsClosed(t *testing.T) {
+	for _, mute := range []bool{false, true} {
+		c := &cluster{}
+		srv := httptest.NewServer(guard(c))
+		defer srv.Close()
+		s, rec := collectortest.Settings(), collectortest.NewRecorder()
+		killed := &collectortest.Mortal{Cursors: s.Cursors, Emitter: rec, Mute: mute}
+		dying := s
+		dying.Cursors = killed
+		c.set(`{"job_id":7,"job_state":"RUNNING","nodes":"n1","start_time":1000}`, ``)
+		_ = newPoller(t, srv.URL, dying, token).poll(t.Context(), killed)
+		c.set(``, ``)
+		for p, n := newPoller(t, srv.URL, s, token), 0; n < 2; n++ {
+			if err := p.poll(t.Context(), rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := cmp.Diff([]string{"job-7 workload.state RUNNING", "job-7 workload.state UNKNOWN"}, slices.Compact(events(rec))); d != "" || !killed.Dead() {
+			t.Error(mute, d)
+		}
 	}
 }
 

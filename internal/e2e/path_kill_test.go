@@ -129,7 +129,13 @@ func TestThePathOfAServerOverAKillAtEachWrite(t *testing.T) {
 	w.asks(&ignored, "POST", "users", `{"username":"zoe","email":"zoe@example.com","role":"engineer"}`)
 	w.asks(&ignored, "POST", "webhooks", fmt.Sprintf(`{"name":"mine","url":%q,"topics":["allocation.*"],"secret":"whsec_%s"}`, hook.URL, strings.Repeat("QUJD", 8)))
 	w.k.hunts(w.p)
-	defer func() { t.Logf("%s: %s", time.Since(began).Round(time.Second), w.k.summary()) }()
+	defer func() {
+		t.Logf("%s: %s", time.Since(began).Round(time.Second), w.k.summary())
+		if t.Failed() {
+			firing, _ := w.psql(`SELECT doc FROM records WHERE kind='alert' AND status='firing'`)
+			t.Logf("alerts that fire: %s", firing)
+		}
+	}()
 	phase := func(what string) { t.Logf("%s: %s, %d kills", time.Since(began).Round(time.Second), what, w.k.count()) }
 
 	v := w.discovered(w.asks)

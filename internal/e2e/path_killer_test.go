@@ -382,12 +382,12 @@ func (f *fields) value() string {
 }
 
 // pathTables are the tables of the path, and the columns whose values tell one write of a table from another. Leases,
-// positions in streams and what is told of what happened are not among them.
+// how far streams are read and what is told of what happened are not among them.
 var pathTables = map[string][]string{
 	"servers": {"status"}, "gpus": {"status"}, "allocations": {"status"}, "allocation_claims": {"state"}, "workflows": {"status", "steps"},
 	"control_cases": {"state"}, "control_actions": {"state"}, "control_intents": {"verb"}, "requests": {"taken"}, "control_audit": {"verb", "detail"},
 	"discoveries": {"status"}, "discovery_finds": {"result"}, "inventory_resources": {"kind"}, "inventory_imports": nil, "inventory_workloads": nil,
-	"records": {"kind", "status"}, "correlator_repairs": nil,
+	"records": {"kind", "status"}, "correlator_repairs": nil, "cursors": {"collector", "position"},
 }
 
 var (
@@ -441,6 +441,10 @@ func described(text string, args []string) []written {
 		case v == "":
 		case column == "steps":
 			said = append(said, lastStep(v))
+		case column == "position": // of a collector: whether it has something to tell
+			if strings.Contains(v, "untold") {
+				said = append(said, "untold")
+			}
 		case column == "detail": // of the audit: the action, its kind and state, and words
 			words := strings.SplitN(v, " ", 4)
 			said = append(said, words[min(1, len(words)-1)], words[min(2, len(words)-1)])

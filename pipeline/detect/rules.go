@@ -191,7 +191,7 @@ type Rules struct {
 	log     *slog.Logger
 	reg     prometheus.Registerer
 	now     func() time.Time
-	epoch   uint64
+	began   time.Time
 
 	mu      sync.Mutex
 	seq     uint64
@@ -246,14 +246,14 @@ func (r *Rules) Run(ctx context.Context, ready func()) error {
 	if _, err := CheckRules(r.cfg); err != nil {
 		return fmt.Errorf("load rules: %w", err)
 	}
-	if err := r.restore(ctx); err != nil {
+	r.began = r.now()
+	if r.earlier, err = r.restored(ctx); err != nil {
 		return err
 	}
 	reg := r.reg
 	if reg == nil {
 		reg = prometheus.NewRegistry()
 	}
-	r.epoch = uint64(r.now().UnixNano()) //nolint:gosec // after 1970
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	engine := promql.NewEngine(promql.EngineOpts{
@@ -291,6 +291,8 @@ func (r *Rules) Run(ctx context.Context, ready func()) error {
 				settle.Reset(min(r.cfg.Interval, time.Second))
 			case !r.settled(ctx):
 				settle.Reset(r.cfg.Interval)
+			default:
+				settle.Reset(max(r.cfg.Settle, lookAgain))
 			}
 		}
 	}
@@ -367,35 +369,50 @@ func (r *Rules) Groups() []*promrules.Group {
 	return nil
 }
 
-// restore loads what fired in the run before: it fires again, or it has ended
-// while nobody looked.
-func (r *Rules) restore(ctx context.Context) error {
+// restored are the alerts that fire by the records, of runs before this one: each fires again, or it has ended while nobody
+// looked.
+func (r *Rules) restored(ctx context.Context) (map[uint64]schemas.Event, error) {
+	all := map[uint64]schemas.Event{}
 	if r.records == nil {
-		return nil
+		return all, nil
 	}
 	f := records.Filter{Status: schemas.AlertFiring, Limit: 1000}
 	for {
 		page, next, err := r.records.Alerts(ctx, f)
 		if err != nil {
-			return fmt.Errorf("load firing alerts: %w", err)
+			return nil, fmt.Errorf("load firing alerts: %w", err)
 		}
 		for _, a := range page {
 			h, err := strconv.ParseUint(a.Attr(attrSeries), 16, 64)
-			if a.Source == schemas.SourceRule && err == nil {
-				r.earlier[h] = a.Event
+			if a.Source == schemas.SourceRule && err == nil && a.Observed.Before(r.began) {
+				all[h] = a.Event
 			}
 		}
 		if next == "" {
-			return nil
+			return all, nil
 		}
 		f.After = next
 	}
 }
 
-// settled ends the alerts of the run before that did not fire again.
+// lookAgain is how long it takes until what is recorded is compared with what fires: an alert of the run before may come to
+// the records late, when that run was killed as it had just been published.
+const lookAgain = 5 * time.Minute
+
+// settled ends the alerts of the runs before that did not fire again.
 func (r *Rules) settled(ctx context.Context) bool {
+	late, err := r.restored(ctx)
+	if err != nil {
+		r.log.Warn("cannot read which metric alerts were firing; trying again", "error", err)
+		return false
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for h, ev := range late {
+		if _, fires := r.firing[h]; !fires {
+			r.earlier[h] = ev
+		}
+	}
 	now := r.now().UTC()
 	var events []schemas.Event
 	for _, ev := range r.earlier {
@@ -513,7 +530,7 @@ func (r *Rules) publish(ctx context.Context, events []schemas.Event) error {
 		b := byDevice[device]
 		if b == nil {
 			r.seq++
-			b = &auspexv1.Batch{Device: device, Collector: schemas.SourceRule, Epoch: r.epoch, Sequence: r.seq, Observed: r.now().UnixNano()}
+			b = &auspexv1.Batch{Device: device, Collector: schemas.SourceRule, Epoch: uint64(r.began.UnixNano()), Sequence: r.seq, Observed: r.now().UnixNano()}
 			byDevice[device] = b
 			order = append(order, device)
 		}

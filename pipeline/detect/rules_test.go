@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/util/teststorage"
 
+	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
 	"auspex/internal/waittest"
 	"auspex/pipeline/detect"
@@ -84,6 +85,35 @@ func TestARuleThatFiresBecomesAnAlertAndEnds(t *testing.T) {
 	}
 	if got := collect(t, b, schemas.TopicEvents, 4, parseEvents); got[0].ID == got[2].ID {
 		t.Error("two conditions of one series have the same id")
+	}
+}
+
+// An alert that was published as its run was killed comes to the records when the next run has begun, and ends with the
+// others that do not fire again.
+func TestAnAlertThatComesLateHasAnEnd(t *testing.T) {
+	store := teststorage.New(t)
+	cfg := detect.DefaultRulesConfig()
+	cfg.Builtin, cfg.Files, cfg.Settle = false, []string{filepath.Join(t.TempDir(), "r.yml")}, 2*time.Second
+	if err := os.WriteFile(cfg.Files[0], []byte("groups:\n  - name: g\n    interval: 100ms\n    rules:\n      - {alert: FanSlow, expr: fan < 1}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b, rec, e := mem.New(1), openRecords(t), enrich.New(inventory(t), nil)
+	t.Cleanup(func() { _ = b.Close() })
+	before := schemas.Event{
+		ID: "00000000000000aa", Time: time.Now().Add(-time.Minute), Observed: time.Now().Add(-time.Second), Source: schemas.SourceRule, Resource: "s1/psu0",
+		Type: "fan.slow", Severity: schemas.SeverityWarning, State: schemas.StateRaised, Attrs: map[string]string{detect.AttrRule: "FanSlow", "series": "abc"},
+	}
+	start(t, detect.NewRules(cfg, store, nil, b, e, rec, nil, nil))
+	w, err := (&auspexv1.Batch{Device: "s1", Collector: schemas.SourceRule, Observed: before.Observed.UnixNano(), Events: []*auspexv1.Event{before.Wire()}}).MarshalVT()
+	if err == nil {
+		err = b.Publish(t.Context(), bus.Message{Topic: schemas.TopicEvents, Key: "s1", Value: w})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, detect.New(detect.DefaultConfig(), b, e, rec, nil, nil))
+	if a := alerts(t, b, 2)[1]; a.Status != "resolved" || a.Type != "fan.slow" {
+		t.Errorf("%+v", a)
 	}
 }
 

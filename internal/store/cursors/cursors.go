@@ -59,6 +59,7 @@ func (c *Store) Cursor(ctx context.Context, collector, device string) (string, e
 type Loss struct {
 	Since      time.Time
 	Collectors []string
+	Untold     bool // its begin is about to be told
 }
 
 // LossOf names the position of a condition, by the type of the event that tells it.
@@ -66,17 +67,24 @@ func LossOf(event string) string { return "contact." + event }
 
 // String is the position that keeps a loss; a loss that is over has no collectors.
 func (l Loss) String() string {
-	return strconv.FormatInt(l.Since.UnixNano(), 10) + " " + strings.Join(l.Collectors, ",")
+	s := strconv.FormatInt(l.Since.UnixNano(), 10) + " " + strings.Join(l.Collectors, ",")
+	if l.Untold {
+		s += " " + untold
+	}
+	return s
 }
+
+const untold = "untold"
 
 // ParseLoss reads a position; false is that nobody has lost the device.
 func ParseLoss(position string) (Loss, bool) {
-	since, names, _ := strings.Cut(position, " ")
+	since, rest, _ := strings.Cut(position, " ")
+	names, told, _ := strings.Cut(rest, " ")
 	ns, err := strconv.ParseInt(since, 10, 64)
 	if err != nil || names == "" {
 		return Loss{}, false
 	}
-	return Loss{time.Unix(0, ns).UTC(), strings.Split(names, ",")}, true
+	return Loss{Since: time.Unix(0, ns).UTC(), Collectors: strings.Split(names, ","), Untold: told == untold}, true
 }
 
 // Losses returns the devices that a collector has lost, by the type of the event that told it.

@@ -121,6 +121,7 @@ func TestALossIsReadAsItWasKept(t *testing.T) {
 	at := cursors.LossOf("agent.unreachable")
 	for device, position := range map[string]string{
 		"lost":  cursors.Loss{Since: since, Collectors: []string{"kmsg", "agent"}}.String(),
+		"new":   cursors.Loss{Since: since, Collectors: []string{"agent"}, Untold: true}.String(),
 		"back":  cursors.Loss{Since: since}.String(),
 		"other": cursors.Loss{Since: since, Collectors: []string{"kmsg"}}.String(),
 		"odd":   "yesterday agent",
@@ -130,7 +131,9 @@ func TestALossIsReadAsItWasKept(t *testing.T) {
 		}
 	}
 	got, err := c.Losses(t.Context(), "agent.unreachable", "agent")
-	if d := cmp.Diff(map[string]cursors.Loss{"lost": {Since: since, Collectors: []string{"kmsg", "agent"}}}, got); err != nil || d != "" {
+	if d := cmp.Diff(map[string]cursors.Loss{
+		"lost": {Since: since, Collectors: []string{"kmsg", "agent"}}, "new": {Since: since, Collectors: []string{"agent"}, Untold: true},
+	}, got); err != nil || d != "" {
 		t.Error(err, d)
 	}
 }
