@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -438,6 +439,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 	}
 	deadline := c.d.Now().Add(max(r.Verify, c.cfg.Poll) + r.Quiet)
 	last := messages.New(messages.NothingSeen, nil)
+	told, shown := c.d.Now(), ""
 	for {
 		var f finding
 		v, observed, err := Pending, schemas.Sentence{}, error(nil)
@@ -494,6 +496,12 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			args["saw"] = last
 			become(a, schemas.ActionFailed, messages.New(messages.NoEffect, args))
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
+		case f.observed.ID != "" && c.d.Now().Sub(told) > r.Quiet+min(tellAfter, r.Verify/4) && held(last) != shown:
+			told, shown = c.d.Now(), held(last)
+			become(a, schemas.ActionVerifying, messages.New(messages.Watched, messages.Args{"time": a.EffectAt.UTC().Format(time.TimeOnly), "saw": last}))
+			if err := c.save(ctx, k, a, r, time.Time{}, "observe"); err != nil {
+				return err
+			}
 		}
 		if k.State != caseReading { // which needs no lease
 			if token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL); err == nil && !ok {
@@ -507,6 +515,13 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		}
 	}
 }
+
+// tellAfter is the time, over the quiet time, after which it is told what keeps a repair from counting, or that this is
+// another thing now.
+const tellAfter = 10 * time.Second
+
+// held tells what keeps a repair from counting from another such thing.
+func held(s schemas.Sentence) string { return fmt.Sprint(s.ID, s.Args["part"], s.Args["type"]) }
 
 // restarted is when a rung that restarts a server, or its drivers, was sent; zero for
 // others.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -667,6 +668,11 @@ func TestARepairThatNobodyCanReadBackIsUnknownAndTheServerStaysOut(t *testing.T)
 			b.controller(), func(as []schemas.Action) bool { return states(as)["ticket"] != "" }, incident("i1", part, "gpu.fallen_off_bus"),
 		)
 		b.staysOut(as, schemas.ActionFailed)
+		var said string // meanwhile, once
+		if err := b.db.QueryRowContext(t.Context(), `SELECT detail FROM control_audit WHERE verb='observe'`).Scan(&said); err != nil ||
+			!strings.Contains(said, "since then: dcgmexporter reads other parts of "+server) {
+			t.Errorf("%q %v", said, err)
+		}
 	})
 }
 

@@ -98,6 +98,7 @@ const (
 
 	Both           = "step.both"
 	EffectSeen     = "step.effect_seen"
+	Watched        = "step.watched"
 	NotCured       = "step.not_cured"
 	PartSilent     = "step.part_silent"
 	SourceSilent   = "step.source_silent"
@@ -223,6 +224,7 @@ var templates = map[string]string{
 
 	Both:           "{first}; {second}",
 	EffectSeen:     "{saw}; {part} must now be read for {age} without a sign of the fault",
+	Watched:        "the effect was seen at {time}; since then: {saw}",
 	NotCured:       "the fault is still there: {saw}",
 	PartSilent:     "{collector} reads other parts of {server}, but not {part}",
 	SourceSilent:   "the source that reported the fault of {part} has not read it since",

@@ -133,6 +133,7 @@ export const en = {
   'request.busy_request': ({ kind, who, server }, f) => `“${f.word('rung', kind)}”, which ${who} asked for, is under way on ${server}.`,
   'step.both': '{first} {second}',
   'step.effect_seen': ({ saw, part, seconds }, f) => `${saw} ${part} must now be read for ${f.dur(seconds)} without a sign of the fault.`,
+  'step.watched': 'The effect was seen at {time}. Since then: {saw}',
   'step.not_cured': 'The fault is still there. {saw}',
   'step.part_silent': '{collector} reads other parts of {server}, but not {part}.',
   'step.source_silent': 'The source that reported the fault of {part} has not read it since.',

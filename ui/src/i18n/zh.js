@@ -131,6 +131,7 @@ export const zh = {
   'request.busy_request': ({ kind, who, server }, f) => `${server} 上正在进行 ${who} 请求的“${f.word('rung', kind)}”。`,
   'step.both': '{first}{second}',
   'step.effect_seen': ({ saw, part, seconds }, f) => `${saw}还须在 ${f.dur(seconds)}内持续读到 ${part}，且没有故障迹象。`,
+  'step.watched': '{time} 已看到效果。此后：{saw}',
   'step.not_cured': '故障仍在。{saw}',
   'step.part_silent': '{collector} 读得到 {server} 的其他部件，但读不到 {part}。',
   'step.source_silent': '报告 {part} 故障的来源此后没有读到它。',
