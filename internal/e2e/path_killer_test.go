@@ -431,7 +431,7 @@ func described(text string, args []string) []written {
 	}
 	lock := len(set) == 1 && set["fence"] != ""
 	lease := table == "workflows" && set["holder"] != ""
-	other := table == "records" && set["kind"] != "incident" && set["kind"] != "action"
+	other := table == "records" && !slices.Contains([]string{"incident", "action", "alert"}, set["kind"])
 	if lock || lease || other {
 		return nil
 	}
