@@ -54,7 +54,7 @@ type Service struct {
 	taken      map[*promise]time.Time // promises that were kept, and when: what is being read may not tell of them
 	ids        map[string]string      // of servers and GPUs, by name
 	index      *fleet.Index
-	places     map[string]place
+	places     map[string]fleet.Place
 	holds      map[string]string          // by server: why a person holds it back
 	generation uint64                     // of the inventory that the view is of
 	read       time.Time                  // when changes were read last

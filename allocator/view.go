@@ -35,12 +35,6 @@ const (
 	refreshWithin = time.Minute
 )
 
-// place is where a server is, which changes with the inventory alone.
-type place struct {
-	site, row, rack, nvlink string
-	feeds, leaves           []string
-}
-
 // refresh brings the view up to date, with what was changed before a time at least; the caller has
 // the turn, and has it again afterwards. What is a little old is read while others choose by it; only
 // what is older than claimsAtMost, factsAtMost, or what the caller allows, is waited for.
@@ -94,7 +88,7 @@ func (s *Service) open(ctx context.Context) error {
 	snap := s.d.Inventory()
 	if s.view == nil || snap.Generation != s.generation {
 		s.index = fleet.NewIndex(snap)
-		s.places = s.locate()
+		s.places = s.index.Places()
 		s.generation, s.read = snap.Generation, time.Time{}
 	}
 	if s.known == nil || s.known.index != s.index {
@@ -168,49 +162,6 @@ func (s *Service) accept(c changed, err error) {
 		}
 	}
 	s.unread = err
-}
-
-// locate finds the place of every server.
-func (s *Service) locate() map[string]place {
-	domain := make(map[string]string) // of servers whose GPUs are linked across servers
-	root := func(name string) string {
-		for domain[name] != "" && domain[name] != name {
-			name = domain[name]
-		}
-		return name
-	}
-	out := make(map[string]place, len(s.index.Servers))
-	for _, srv := range s.index.Servers {
-		rack := s.index.Racks[srv.Rack]
-		p := place{site: rack.Site, row: rack.Row, rack: rack.ID}
-		for _, l := range s.index.Links(srv.ID) {
-			other := s.index.Device(l.To)
-			switch l.Kind {
-			case schemas.LinkPowers:
-				p.feeds = append(p.feeds, cmp.Or(other, l.To))
-			case schemas.LinkNetwork:
-				if r, ok := s.index.Resource(other); ok && r.Kind == schemas.KindSwitch {
-					p.leaves = append(p.leaves, other)
-				}
-			case schemas.LinkNVLink:
-				if a, b := root(srv.ID), root(cmp.Or(other, l.To)); a != b {
-					domain[max(a, b)] = min(a, b)
-					domain[min(a, b)] = min(a, b)
-				}
-			}
-		}
-		slices.Sort(p.feeds)
-		slices.Sort(p.leaves)
-		p.feeds, p.leaves = slices.Compact(p.feeds), slices.Compact(p.leaves)
-		out[srv.ID] = p
-	}
-	for name, p := range out {
-		if domain[name] != "" {
-			p.nvlink = root(name)
-			out[name] = p
-		}
-	}
-	return out
 }
 
 // facts is how well everything was at a time, by the inventory of then.
@@ -427,8 +378,8 @@ func (s *Service) put(r *rows, began time.Time) error {
 		}
 		p := s.places[v.Name]
 		one := fit.Server{
-			Name: v.Name, Model: v.Model, Pool: v.Pool, Status: v.Status, Labels: v.Labels, Site: p.site, Row: p.row, Rack: p.rack, Feeds: p.feeds,
-			Leaves: p.leaves, NVLink: p.nvlink, GPUs: parts[v.ID], Bookings: merge(bookings[v.ID]),
+			Name: v.Name, Model: v.Model, Pool: v.Pool, Status: v.Status, Labels: v.Labels, Site: p.Site, Row: p.Row, Rack: p.Rack, Feeds: p.Feeds,
+			Leaves: p.Leaves, NVLink: p.NVLink, GPUs: parts[v.ID], Bookings: merge(bookings[v.ID]),
 		}
 		for _, p := range promised {
 			if b, ok := p.of[v.Name]; ok {

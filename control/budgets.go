@@ -46,6 +46,7 @@ func (c *Controller) budgets(ctx context.Context) (schemas.Budgets, error) {
 			hour.Reserved++
 		}
 	}
+	groups := c.groupBudgets()
 	c.mu.Unlock()
 	var err error
 	if hour.Used, _, err = c.store.destructiveSince(ctx, now.Add(-time.Hour), ""); err != nil {
@@ -55,12 +56,23 @@ func (c *Controller) budgets(ctx context.Context) (schemas.Budgets, error) {
 	for _, r := range racks {
 		levels = append(levels, *r)
 	}
-	slices.SortFunc(levels[1:], func(a, b schemas.Budget) int { return cmp.Compare(a.Name, b.Name) })
+	levels = append(levels, groups...)
+	slices.SortFunc(levels[1:], func(a, b schemas.Budget) int {
+		return cmp.Or(cmp.Compare(rankOf(a.Scope), rankOf(b.Scope)), cmp.Compare(a.Name, b.Name))
+	})
 	n, breaker := c.recentCases(now), c.policies.Breaker
 	return schemas.Budgets{
 		Time: now.UTC(), Levels: append(levels, hour), RackLimit: limits.Rack,
 		Breaker: schemas.Breaker{Tripped: n > breaker.Cases, Ladders: n, Limit: breaker.Cases, WindowSeconds: breaker.Window.Seconds()},
 	}, nil
+}
+
+// rankOf orders scopes: racks, which always have a budget, come first.
+func rankOf(scope string) int {
+	if scope == schemas.ScopeRack {
+		return -1
+	}
+	return slices.Index(schemas.GroupScopes(), scope)
 }
 
 // report keeps the budgets where the console reads them. They are for people to

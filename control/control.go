@@ -141,6 +141,7 @@ type Deps struct {
 	View        func(name string) schemas.View
 	Faults      *propagation.Model // whose records name policies; nil is the built-in ones
 	Maintenance Maintenance        // nil knows of none
+	Groups      Groups             // nil knows none: policies without limits of them alone can be held
 	Holder      string             // names this process in leases
 }
 

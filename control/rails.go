@@ -36,7 +36,12 @@ const (
 	railOwner      = "allocation"
 )
 
-var waits = []string{railWindow, railSeen, railOwner, railDrained, railHolds, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
+var waits = []string{railWindow, railSeen, railOwner, railDrained, railHolds, railFleet, railRate, railCoolDown, railLease, railBreaker}
+
+// waitsFor reports whether a step waits until a rail holds again.
+func waitsFor(rail string) bool {
+	return slices.Contains(waits, rail) || slices.ContainsFunc([]string{railHeldIn, railRateIn, railKeepIn, railFreeIn}, func(of string) bool { return strings.HasSuffix(rail, of) })
+}
 
 // check evaluates the rails of a rung. planned says that rungs before it were
 // planned, not done: observe and dry-run examine the whole ladder at once.
@@ -167,6 +172,11 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 			messages.Args{"held": inRack, "limit": b.Rack, "rack": k.Rack},
 		)
 	}
+	shared, err := c.limits(ctx, k, r, now)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, shared...)
 	if r.Destructive {
 		n, last, err := c.store.destructiveSince(ctx, now.Add(-time.Hour), k.Subject)
 		if err != nil {
@@ -336,7 +346,7 @@ func verdict(rails []schemas.Rail) (goes, wait bool) {
 	for _, r := range rails {
 		if !r.OK {
 			goes = false
-			if !slices.Contains(waits, r.Name) {
+			if !waitsFor(r.Name) {
 				wait = false
 			}
 		}

@@ -43,9 +43,10 @@ type climb struct {
 	Mode       string            `json:"mode"`
 	Rack       string            `json:"rack"`
 	Site       string            `json:"site"`
-	Evidence   time.Time         `json:"evidence"` // the incident's last change
-	Cordoned   bool              `json:"cordoned"` // by us: only then may we undo it
-	Touched    bool              `json:"touched"`  // a side effect was decided
+	Evidence   time.Time         `json:"evidence"`         // the incident's last change
+	Cordoned   bool              `json:"cordoned"`         // by us: only then may we undo it
+	Touched    bool              `json:"touched"`          // a side effect was decided
+	Groups     []Group           `json:"groups,omitempty"` // what the server shares with others, and shared when it was taken
 	Opened     time.Time         `json:"opened"`
 	Decided    time.Time         `json:"decided"` // when the last side effect was decided
 	State      string            `json:"state"`
@@ -308,6 +309,16 @@ func (s *store) destructiveSince(ctx context.Context, since time.Time, subject s
 		last = time.Unix(0, ns)
 	}
 	return fleet, last, err
+}
+
+// destructiveIn returns the groups of the servers on which something was ended since a time, for each step.
+func (s *store) destructiveIn(ctx context.Context, since time.Time) (steps [][]Group, err error) {
+	all, err := sqldb.Docs[*climb](ctx, s.db, `SELECT c.doc FROM control_actions a JOIN control_cases c ON c.id = a.case_id
+WHERE a.destructive = TRUE AND a.intent_ns >= $1`, since.UnixNano())
+	for _, k := range all {
+		steps = append(steps, k.Groups)
+	}
+	return steps, err
 }
 
 // lease takes or renews the lease of a subject and returns its fencing token; ok

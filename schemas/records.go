@@ -320,15 +320,29 @@ type Rail struct {
 
 // Scopes of a budget.
 const (
-	ScopeFleet = "fleet" // servers out of the pool by us
-	ScopeRack  = "rack"  // of them, in one rack
-	ScopeHour  = "hour"  // destructive steps in the last hour
+	ScopeFleet  = "fleet" // servers out of the pool by us
+	ScopeSite   = "site"  // of them, in one site, and so on
+	ScopeRow    = "row"
+	ScopeRack   = "rack"
+	ScopeFeed   = "feed"   // powered by one PDU, or what else powers it
+	ScopeLeaf   = "leaf"   // cabled to one switch
+	ScopeNVLink = "nvlink" // of one NVLink domain
+	ScopePool   = "pool"
+	ScopeModel  = "model"
+	ScopeJob    = "job"    // that ran one job when they were taken
+	ScopeTenant = "tenant" // that one team, or one user, had then
+	ScopeHour   = "hour"   // destructive steps in the last hour
 )
+
+// GroupScopes returns the scopes of servers that share something.
+func GroupScopes() []string {
+	return []string{ScopeSite, ScopeRow, ScopeRack, ScopeFeed, ScopeLeaf, ScopeNVLink, ScopePool, ScopeModel, ScopeJob, ScopeTenant}
+}
 
 // Budget is how much of something control may take, and how much it has.
 type Budget struct {
 	Scope    string `json:"scope"`
-	Name     string `json:"name,omitempty"` // the rack
+	Name     string `json:"name,omitempty"` // of the rack, the feed and so on
 	Limit    int    `json:"limit"`
 	Used     int    `json:"used"`
 	Reserved int    `json:"reserved"` // asked for by steps that wait for a person

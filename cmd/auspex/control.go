@@ -38,7 +38,7 @@ func (s *stack) control() []run.Component {
 		return control.New(s.cfg.Control.Config, control.Deps{
 			Log: s.log, Metrics: reg, Now: time.Now, DB: s.db, Records: s.records, Bus: s.bus, Inventory: place{s.inv}, Remediators: remediators,
 			Life: life.Bus{Bus: s.bus, Placer: s.enrich}, View: collectors.ViewOf, Holder: host, Faults: s.faults.Load(),
-			Maintenance: windows{s.inv, maintenance.New(s.db)},
+			Maintenance: windows{s.inv, maintenance.New(s.db)}, Groups: &groups{inv: s.inv, db: s.db},
 		})
 	})}
 }

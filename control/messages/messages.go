@@ -122,6 +122,10 @@ const (
 	RungsPlanned = "check.rungs_planned"
 	FleetBudget  = "check.fleet_budget"
 	RackBudget   = "check.rack_budget"
+	GroupBudget  = "check.group_budget"
+	GroupRate    = "check.group_rate"
+	GroupKeeps   = "check.group_keeps"
+	GroupFree    = "check.group_free"
 	HourlyRate   = "check.hourly_rate"
 	CoolDown     = "check.cool_down"
 	FirstSuch    = "check.first_such"
@@ -245,6 +249,10 @@ var templates = map[string]string{
 	RungsPlanned: "{done} of {of} earlier rungs are planned",
 	FleetBudget:  "Auspex would hold {held} servers out of the pool; the limit is {limit}",
 	RackBudget:   "Auspex would hold {held} servers of {rack} out of the pool; the limit is {limit}",
+	GroupBudget:  "Auspex would hold {held} servers of {scope} {name} out of the pool; the limit is {limit}",
+	GroupRate:    "{n} steps of this kind in {scope} {name} in the last hour",
+	GroupKeeps:   "{stay} servers of {scope} {name} would stay in service; {limit} must",
+	GroupFree:    "{stay} servers of {scope} {name} would be free; {limit} must be",
 	HourlyRate:   "{n} steps of this kind in the last hour",
 	CoolDown:     "{age} since the last step of this kind on {server}",
 	FirstSuch:    "no earlier step of this kind on {server}",

@@ -116,6 +116,8 @@ type Budgets struct {
 	Fleet   int `yaml:"fleet"`    // servers out of the pool by us
 	Rack    int `yaml:"rack"`     // of them, in one rack
 	PerHour int `yaml:"per_hour"` // destructive steps in any hour
+	// Limits are those of what servers share: feeds, leaf switches, pools, models and more.
+	Limits []Limit `yaml:"limits,omitempty"`
 }
 
 // Breaker stops every action when control wants too much at once: then the fault
@@ -193,6 +195,9 @@ func parse(b []byte) (Set, error) {
 
 func (s *Set) validate() error {
 	var errs []error
+	for i := range s.Budgets.Limits {
+		errs = append(errs, s.Budgets.Limits[i].check(i+1))
+	}
 	seen := map[string]string{}
 	for i := range s.Policies {
 		p := &s.Policies[i]

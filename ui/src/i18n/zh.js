@@ -1,4 +1,7 @@
 // 中文。键与 en.js 相同。
+// What servers share, as the budgets name it.
+const SHARED = { site: '站点', row: '机列', rack: '机柜', feed: '供电', leaf: '交换机', nvlink: 'NVLink 域', pool: '资源池', model: '型号', job: '作业', tenant: '租户' };
+
 export const zh = {
   // shell
   'nav.fleet': '机群', 'nav.incidents': '事件', 'nav.predictions': '预测', 'nav.actions': '处置', 'nav.allocations': '分配', 'nav.inventory': '资产', 'nav.agents': '代理', 'nav.explore': '查询', 'nav.label': '页面', 'nav.skip': '跳到正文',
@@ -52,7 +55,7 @@ export const zh = {
   'act.approve': '批准', 'act.cancel': '取消', 'act.dry_run': '演练', 'act.back': '返回', 'act.rails': '执行前的检查', 'act.rails_n': '{n} 项检查', 'act.ladders': '各服务器的阶梯', 'act.proposals': '提出的步骤', 'act.server': '服务器', 'act.attempt': '第 {n} 次', 'act.verified': '已验证。{by}',
   'act.needs_role': '需要“{right}”权限：{who}具备。', 'right.operators': '操作员、工程师和管理员', 'right.engineers': '工程师和管理员', 'act.held': '暂缓', 'act.offline': '服务器恢复前停用。', 'act.none': '没有提出任何处置。', 'act.none_any': '还没有处置。', 'act.none_hint': '需要修复的事件会在这里显示其阶梯。', 'act.sent': '已批准；检查通过后开始。', 'act.dry_sent': '已请求演练，不做任何改动。', 'act.was_cancelled': '已请求取消。', 'act.irreversible': '会中断其上运行的任务', 'act.reversible': '可撤销',
   'act.then': '之后', 'act.older': '显示更早的', 'act.budgets': '预算', 'act.budgets_none': '控制尚未统计预算。', 'act.level': ({ used, limit, reserved }) => `${used}/${limit}${reserved ? `，预留 ${reserved}` : ''}`, 'act.rate': ({ used, limit, reserved }) => `每小时 ${used}/${limit}${reserved ? `，预留 ${reserved}` : ''}`, 'act.blocked': '不允许', 'act.budget_key_used': '已用', 'act.budget_key_reserved': '为待批准的步骤预留', 'act.rack_rest': '其余每个机柜：0/{n}。', 'act.breaker': '风暴断路器', 'act.breaker_closed': '放行', 'act.breaker_open': '已拦下所有步骤', 'act.breaker_text': ({ ladders, limit, window_seconds }, f) => `${f.dur(window_seconds)}内会中断任务的阶梯 ${ladders}/${limit}`, 'act.counted': '{age}前统计', 'act.audit': '审计', 'act.audit_none': '还没有任何决定或步骤的记录。', 'act.audit_denied': '操作员和管理员可以查看谁做了什么。', 'act.chain_holds': '哈希链完整，{rows} 行', 'act.chain_broken': '哈希链在第 {row} 行断开', 'act.chain_broken_text': '第 {row} 行写入后被改动过。以下各行可能不实。', 'act.chain_tip': '每一行带有自身和上一行的哈希。{age}前检查过所有行。',
-  'scope.fleet': '机群', 'scope.rack': '机柜 {name}', 'scope.hour': '中断任务的步骤',
+  'scope.fleet': '机群', 'scope.hour': '中断任务的步骤',
   'audit.line': '{verb}：{what}', 'audit.propose': '提出', 'audit.refuse': '不建议', 'audit.dry-run': '演练', 'audit.observe': '重新检查', 'audit.cancel': '取消', 'audit.skip': '跳过', 'audit.wait': '暂缓', 'audit.expire': '等待超时', 'audit.fail': '判定失败', 'audit.sent': '发出', 'audit.intend': '决定', 'audit.unknown': '结果未知', 'audit.done': '验证', 'audit.escalate': '转交人工', 'audit.withdraw': '撤回', 'audit.approve': '批准', 'audit.effect': '看到效果', 'audit.create': '创建', 'audit.replace': '重新创建', 'audit.revoke': '吊销', 'audit.issue': '签发', 'audit.start': '开始', 'audit.end': '结束', 'audit.request': '请求',
   'actor.auspex': 'Auspex', 'actor.correlator': '关联分析', 'actor.control': '控制', 'actor.policy': '策略',
   'rung.observe': '观察', 'rung.notify_owner': '通知所有者', 'rung.cap_power': '限制功率', 'rung.cordon': '停派', 'rung.drain': '排空', 'rung.reset_gpu': 'GPU 复位', 'rung.reload_driver': '重载驱动', 'rung.restart_service': '重启服务', 'rung.reboot': '重启', 'rung.power_cycle': '断电重启', 'rung.ac_cycle': '交流断电', 'rung.reset_bmc': '复位 BMC', 'rung.reinstall': '重装', 'rung.replace': '更换', 'rung.inspect_feed': '检查供电', 'rung.inspect_cooling': '检查制冷', 'rung.inspect_cable': '检查线缆', 'rung.clean_optics': '清洁光模块', 'rung.quarantine': '隔离', 'rung.ticket': '工单', 'rung.uncordon': '归还', 'rung.configure_gpu': '配置 GPU', 'rung.validate': '验证', 'rung.power_on': '上电', 'rung.power_off': '关机断电', 'rung.nmi': '诊断中断', 'rung.set_boot': '设置启动设备', 'rung.set_bios': '设置 BIOS', 'rung.update_firmware': '更新固件', 'rung.wipe': '清除数据', 'rung.install': '安装系统',
@@ -153,6 +156,11 @@ export const zh = {
   'check.rungs_planned': '之前的 {of} 步中，{done} 步已计划。',
   'check.fleet_budget': 'Auspex 摘下的服务器将达 {held} 台，上限 {limit} 台。',
   'check.rack_budget': '{rack} 中由 Auspex 摘下的服务器将达 {held} 台，上限 {limit} 台。',
+  'check.group_budget': ({ held, scope, name, limit }) => `${SHARED[scope]} ${name} 中由 Auspex 摘下的服务器将达 ${held} 台，上限 ${limit} 台。`,
+  'check.group_rate': ({ scope, name, n: k }) => `过去一小时内，${SHARED[scope]} ${name} 中有 ${k} 个此类步骤。`,
+  'check.group_keeps': ({ stay, scope, name, limit }) => `${SHARED[scope]} ${name} 中仍在役的服务器将剩 ${stay} 台，至少须有 ${limit} 台。`,
+  'check.group_free': ({ stay, scope, name, limit }) => `${SHARED[scope]} ${name} 中空闲的服务器将剩 ${stay} 台，至少须有 ${limit} 台。`,
+  ...Object.fromEntries(Object.entries(SHARED).flatMap(([key, text]) => [[`scope.${key}`, `${text} {name}`], [`rail.${key}_budget`, `${text}预算`], [`rail.${key}_per_hour`, `${text}每小时预算`], [`rail.${key}_in_service`, `${text}在役`], [`rail.${key}_free`, `${text}空闲`]])),
   'check.hourly_rate': '最近一小时已有 {n} 次此类步骤。',
   'check.cool_down': ({ seconds, server }, f) => `${server} 上次此类步骤已过去 ${f.dur(seconds)}。`,
   'check.first_such': '{server} 上此前没有此类步骤。',
