@@ -28,6 +28,7 @@ import (
 	"auspex/internal/store/configs"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/people"
+	"auspex/internal/store/provisioning"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
@@ -51,7 +52,7 @@ func withEstate(t *testing.T, racks int) option {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.Inventory, d.Registry, d.Configs = inv, inv, configs.New(db)
+		d.Inventory, d.Registry, d.Configs, d.Provisioning = inv, inv, configs.New(db), provisioning.New(db)
 	}
 }
 
@@ -718,7 +719,7 @@ func BenchmarkListOfGPUs(b *testing.B) {
 	cfg.Listen = "127.0.0.1:0"
 	s, err := api.New(cfg, api.Deps{
 		Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), DB: db, Records: records.New(db), People: people.New(db), Answers: answers.New(db),
-		Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Configs: configs.New(db), Registry: inv, Inventory: inv,
+		Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Configs: configs.New(db), Provisioning: provisioning.New(db), Registry: inv, Inventory: inv,
 	})
 	if err != nil {
 		b.Fatal(err)

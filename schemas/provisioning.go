@@ -47,9 +47,9 @@ type TemplateBody struct {
 	Architectures []string `json:"architectures"` // x86_64, aarch64
 	// Text is the template of a workflow of Tinkerbell: YAML with placeholders of text/template
 	// (tink v0.12.2, api/v1alpha1, Template.spec.data).
-	Text string `json:"text"`
+	Text string `json:"text,omitempty"`
 	// Parameters is a JSON Schema (2020-12) of an object: what a caller gives.
-	Parameters map[string]any `json:"parameters"`
+	Parameters map[string]any `json:"parameters,omitempty"`
 }
 
 // Facts of hardware that an installation goes by.

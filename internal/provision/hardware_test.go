@@ -125,8 +125,12 @@ func TestWhatARecordLacks(t *testing.T) {
 		"no interface":                       {func(s site) { delete(s, "a/nic0") }, schemas.HardwareOverrides{}, []string{"boot_mac"}, "knows no interface"},
 		"a second disk that nobody names":    {func(s site) { s.add("a/disk1", schemas.KindDisk, "a", "serial", "S2") }, schemas.HardwareOverrides{}, []string{"boot_disk"}, "There are 2 disks"},
 		"the disk is said":                   {func(s site) { s.add("a/disk1", schemas.KindDisk, "a", "serial", "S2") }, schemas.HardwareOverrides{BootDisk: "/dev/nvme0n1"}, []string{}, ""},
-		"no controller": {func(s site) { s["a"] = without(s["a"], "redfish_url", "ipmi_ip", "credential") }, schemas.HardwareOverrides{},
-			[]string{"bmc_address", "bmc_kind", "bmc_credential"}, "The inventory has no address of its board controller"},
+		"no controller": {
+			func(s site) { s["a"] = without(s["a"], "redfish_url", "ipmi_ip", "credential") },
+			schemas.HardwareOverrides{},
+			[]string{"bmc_address", "bmc_kind", "bmc_credential"},
+			"The inventory has no address of its board controller",
+		},
 	} {
 		s := one()
 		tc.change(s)

@@ -249,10 +249,14 @@ func data(values map[string]any, h hardwareData) map[string]any {
 }
 
 // Check is the error, [Faults], of a template that cannot be used: it is rendered with defaults and
-// examples, once with all that can be given and once with no more than has to be.
+// examples, once with all that can be given and once with no more than has to be, for each of its
+// architectures.
 func Check(ctx context.Context, b *schemas.TemplateBody) error {
 	p, faults := readSchema(b.Parameters)
-	if p == nil {
+	if len(b.Architectures) == 0 {
+		faults = append(faults, Fault{Field: "architectures", Detail: "names none"})
+	}
+	if len(faults) > 0 {
 		_, more := read(b.Text, nil)
 		return append(faults, more...).err()
 	}
@@ -268,13 +272,11 @@ func Check(ctx context.Context, b *schemas.TemplateBody) error {
 	for _, name := range p.required {
 		least[name] = p.sample(name)
 	}
-	for _, given := range []map[string]any{all, least} {
-		arch := schemas.ArchX86
-		if len(b.Architectures) > 0 {
-			arch = b.Architectures[0]
-		}
-		if _, _, faults = rendered(ctx, b.Text, data(p.masked(p.fill(given)), sampleHardware(arch))); len(faults) > 0 {
-			return faults.err()
+	for _, arch := range b.Architectures {
+		for _, given := range []map[string]any{all, least} {
+			if _, _, faults = rendered(ctx, b.Text, data(p.masked(p.fill(given)), sampleHardware(arch))); len(faults) > 0 {
+				return faults.err()
+			}
 		}
 	}
 	return nil

@@ -118,7 +118,9 @@ func TestBadTemplates(t *testing.T) {
 
 // Each schema has one fault, which is told with the path to it.
 func TestBadParameters(t *testing.T) {
-	of := func(properties map[string]any) map[string]any { return map[string]any{"type": "object", "properties": properties} }
+	of := func(properties map[string]any) map[string]any {
+		return map[string]any{"type": "object", "properties": properties}
+	}
 	text := func(more ...any) map[string]any {
 		out := map[string]any{"type": "string"}
 		for i := 0; i < len(more); i += 2 {
@@ -193,10 +195,16 @@ func TestATemplateIsRenderedForAServer(t *testing.T) {
 		"no such parameter":      {map[string]any{"image_url": "http://a/b", "image": "x"}, nil, "parameters.image: is no parameter of this template"},
 		"not as the schema says": {map[string]any{"image_url": "no address"}, nil, "parameters.image_url: 'no address' is not valid uri"},
 		"what breaks the YAML":   {map[string]any{"image_url": "http://a/\"b"}, nil, "text, line 14: is no YAML of a workflow: did not find expected key, in what begins here"},
-		"another architecture": {map[string]any{"image_url": "http://a/b"}, func(r *schemas.HardwareRecord) { r.Facts[0].Value = schemas.ArchARM },
-			"server: is aarch64, and the template is for x86_64"},
-		"no address to boot by": {map[string]any{"image_url": "http://a/b"}, func(r *schemas.HardwareRecord) { r.Interfaces[0].Boot = false },
-			"text, line 6: the task install has no worker: the MAC address that the hardware boots by is not known"},
+		"another architecture": {
+			map[string]any{"image_url": "http://a/b"},
+			func(r *schemas.HardwareRecord) { r.Facts[0].Value = schemas.ArchARM },
+			"server: is aarch64, and the template is for x86_64",
+		},
+		"no address to boot by": {
+			map[string]any{"image_url": "http://a/b"},
+			func(r *schemas.HardwareRecord) { r.Interfaces[0].Boot = false },
+			"text, line 6: the task install has no worker: the MAC address that the hardware boots by is not known",
+		},
 		"no disk to install on": {map[string]any{"image_url": "http://a/b"}, func(r *schemas.HardwareRecord) { r.Disks[0].Boot = false }, "text, line 14:"},
 	} {
 		r := record()

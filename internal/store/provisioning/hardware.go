@@ -61,8 +61,11 @@ func (s *Store) Overrides(ctx context.Context, servers []string) (map[string]Ove
 	return out, nil
 }
 
-// Override says of a server, by its id, all that people say of it, for by. A revision that is not 0 is
-// the version that the change was made of. What stays as it was is no version.
+// Revision is what a change is held against: there is one before anybody has said anything, too.
+func (o *Overridden) Revision() int64 { return o.Version + 1 }
+
+// Override says of a server, by its id, all that people say of it, for by, held against a revision
+// that is not 0. What stays as it was is no version.
 func (s *Store) Override(ctx context.Context, by, server string, revision int64, said schemas.HardwareOverrides) (o Overridden, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
 		v, err := estate.Lock(ctx, tx, server) // versions are counted by one at a time
@@ -79,7 +82,7 @@ func (s *Store) Override(ctx context.Context, by, server string, revision int64,
 			was = found[0]
 			before = was
 		}
-		if err := entity.Check(revision, was.Version); err != nil {
+		if err := entity.Check(revision, was.Revision()); err != nil {
 			return err
 		}
 		var id *string

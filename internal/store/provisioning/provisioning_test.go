@@ -39,9 +39,7 @@ func text(s string) schemas.TemplateBody {
 	return schemas.TemplateBody{OSFamily: "ubuntu", Architectures: []string{schemas.ArchX86}, Text: s, Parameters: map[string]any{"type": "object"}}
 }
 
-func says(s string) func(*schemas.Template) error {
-	return func(t *schemas.Template) error { t.Text = s; return nil }
-}
+func says(s string) func(*schemas.Template) { return func(t *schemas.Template) { t.Text = s } }
 
 func TestVersionsNeverChangeOnceTheyAreMade(t *testing.T) {
 	s, db, _ := site(t)
@@ -80,6 +78,10 @@ func TestVersionsNeverChangeOnceTheyAreMade(t *testing.T) {
 		t.Errorf("%v %s", err, d)
 	}
 	now, err := s.Template(t.Context(), made.ID)
+	if now.Text == "" || versions[0].Text != "" {
+		t.Errorf("%q, and in the list %q", now.Text, versions[0].Text)
+	}
+	now.Text, now.Parameters = "", map[string]any{} // as lists have them
 	if d := cmp.Diff(versions[0], now.TemplateVersion); err != nil || d != "" || now.Name != "ubuntu" {
 		t.Errorf("%v %s", err, d)
 	}
@@ -118,7 +120,7 @@ func TestWhatATemplateMayBe(t *testing.T) {
 	if _, err := s.Update(t.Context(), "bo", "ubuntu", 2, says("two")); !errors.Is(err, entity.ErrChanged) {
 		t.Error(err)
 	}
-	retire := func(v *schemas.Template) error { v.Status = schemas.TemplateRetired; return nil }
+	retire := func(v *schemas.Template) { v.Status = schemas.TemplateRetired }
 	if v, err := s.Update(t.Context(), "bo", "ubuntu", 1, retire); err != nil || v.Version != 1 || v.Revision != 2 {
 		t.Errorf("%+v %v", v, err)
 	}
@@ -181,7 +183,7 @@ func TestWhatPeopleSayOfHardware(t *testing.T) {
 		BootMAC: "02:00:00:00:00:01", AllowPXE: &yes, UserData: "#cloud-config\n", BMC: &schemas.HardwareBMC{Kind: "ipmi"}, Template: made.ID, TemplateVersion: 1,
 	}
 	for version, by := range []string{"li", "bo"} { // the same again is no version
-		o, err := s.Override(t.Context(), by, server, int64(version), said)
+		o, err := s.Override(t.Context(), by, server, int64(version)+1, said)
 		if err != nil || o.Version != 1 || o.ChangedBy != "li" || o.Template != "ubuntu" {
 			t.Fatalf("%+v %v", o, err)
 		}
@@ -191,7 +193,7 @@ func TestWhatPeopleSayOfHardware(t *testing.T) {
 	if d := cmp.Diff(said, all[server].HardwareOverrides); err != nil || d != "" || len(all) != 1 {
 		t.Errorf("%v %s", err, d)
 	}
-	if _, err := s.Override(t.Context(), "bo", server, 2, schemas.HardwareOverrides{}); !errors.Is(err, entity.ErrChanged) {
+	if _, err := s.Override(t.Context(), "bo", server, 1, schemas.HardwareOverrides{}); !errors.Is(err, entity.ErrChanged) {
 		t.Error(err)
 	}
 	for _, tc := range []struct {
@@ -207,11 +209,11 @@ func TestWhatPeopleSayOfHardware(t *testing.T) {
 			t.Errorf("%+v: %v", tc.said, err)
 		}
 	}
-	if o, err := s.Override(t.Context(), "bo", server, 1, schemas.HardwareOverrides{}); err != nil || o.Version != 2 || o.ChangedBy != "bo" {
+	if o, err := s.Override(t.Context(), "bo", server, 2, schemas.HardwareOverrides{}); err != nil || o.Version != 2 || o.ChangedBy != "bo" {
 		t.Errorf("%+v %v", o, err)
 	}
 	// One that is retired is not newly chosen.
-	if _, err := s.Update(t.Context(), "li", "ubuntu", 0, func(v *schemas.Template) error { v.Status = schemas.TemplateRetired; return nil }); err != nil {
+	if _, err := s.Update(t.Context(), "li", "ubuntu", 0, func(v *schemas.Template) { v.Status = schemas.TemplateRetired }); err != nil {
 		t.Fatal(err)
 	}
 	var field *entity.FieldError

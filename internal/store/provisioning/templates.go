@@ -37,8 +37,11 @@ type Store struct {
 // New returns the store of a relational database whose schema is up to date.
 func New(db *sqldb.DB) *Store { return &Store{db: db, now: time.Now} }
 
+// A list has what identifies versions, and not their texts and parameters.
 const (
-	versionColumns  = `v.version, v.description, v.os_family, v.architectures, v.text, v.parameters, v.created_by, v.created_ns`
+	whole           = `v.text, v.parameters`
+	listed          = `'', '{}'`
+	versionColumns  = `v.created_by, v.created_ns, v.version, v.description, v.os_family, v.architectures, `
 	templateColumns = `t.id, t.name, t.status, t.revision, t.created_ns, t.updated_ns, ` + versionColumns
 	fromTemplates   = ` FROM templates t JOIN template_versions v ON v.template_id=t.id AND v.version=t.version`
 )
@@ -46,7 +49,7 @@ const (
 func scanVersion(rows *sql.Rows, before ...any) (v schemas.TemplateVersion, err error) {
 	var created int64
 	var architectures, parameters []byte
-	if err := rows.Scan(append(before, &v.Version, &v.Description, &v.OSFamily, &architectures, &v.Text, &parameters, &v.VersionBy, &created)...); err != nil {
+	if err := rows.Scan(append(before, &v.VersionBy, &created, &v.Version, &v.Description, &v.OSFamily, &architectures, &v.Text, &parameters)...); err != nil {
 		return v, err
 	}
 	v.VersionAt = time.Unix(0, created).UTC()
@@ -60,12 +63,12 @@ func scanTemplate(rows *sql.Rows) (t schemas.Template, err error) {
 	return t, err
 }
 
-func templates(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([]schemas.Template, error) {
-	return sqldb.Rows(ctx, q, scanTemplate, `SELECT `+templateColumns+fromTemplates+` WHERE `+where, args...)
+func templates(ctx context.Context, q sqldb.Queryer, what, where string, args ...any) ([]schemas.Template, error) {
+	return sqldb.Rows(ctx, q, scanTemplate, `SELECT `+templateColumns+what+fromTemplates+` WHERE `+where, args...)
 }
 
 func template(ctx context.Context, q sqldb.Queryer, ref string) (schemas.Template, error) {
-	found, err := templates(ctx, q, `t.id=$1 OR t.name=$1`, ref)
+	found, err := templates(ctx, q, whole, `t.id=$1 OR t.name=$1`, ref)
 	return entity.Only(found, err, KindTemplate, ref)
 }
 
@@ -83,13 +86,13 @@ var templateOrder = sqldb.Order[schemas.Template]{
 	},
 }
 
-// Templates lists templates of a status and a family; what is empty asks nothing.
+// Templates lists templates of a status and a family, without their texts; what is empty asks nothing.
 func (s *Store) Templates(ctx context.Context, status, family, sort, after string, limit int) ([]schemas.Template, string, error) {
 	tail, args, err := templateOrder.Tail(sort, after, limit, status, family)
 	if err != nil {
 		return nil, "", fmt.Errorf("list templates: %w", err)
 	}
-	found, err := templates(ctx, s.db, `($1='' OR t.status=$1) AND ($2='' OR v.os_family=$2)`+tail, args...)
+	found, err := templates(ctx, s.db, listed, `($1='' OR t.status=$1) AND ($2='' OR v.os_family=$2)`+tail, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list templates: %w", err)
 	}
@@ -97,21 +100,21 @@ func (s *Store) Templates(ctx context.Context, status, family, sort, after strin
 	return found, next, nil
 }
 
-// Versions lists the versions of a template, by its id, the latest first, those before one where
-// that is not 0.
+// Versions lists the versions of a template, by its id, without their texts, the latest first, those
+// before one where that is not 0.
 func (s *Store) Versions(ctx context.Context, id string, before int64, limit int) ([]schemas.TemplateVersion, error) {
-	return s.versions(ctx, `v.template_id=$1 AND ($2=0 OR v.version<$2) ORDER BY v.version DESC LIMIT $3`, id, before, limit)
+	return s.versions(ctx, listed, `v.template_id=$1 AND ($2=0 OR v.version<$2) ORDER BY v.version DESC LIMIT $3`, id, before, limit)
 }
 
 // Version returns a version of a template, by its id.
 func (s *Store) Version(ctx context.Context, id string, version int64) (schemas.TemplateVersion, error) {
-	found, err := s.versions(ctx, `v.template_id=$1 AND v.version=$2`, id, version)
+	found, err := s.versions(ctx, whole, `v.template_id=$1 AND v.version=$2`, id, version)
 	return entity.Only(found, err, "version", strconv.FormatInt(version, 10))
 }
 
-func (s *Store) versions(ctx context.Context, where string, args ...any) ([]schemas.TemplateVersion, error) {
+func (s *Store) versions(ctx context.Context, what, where string, args ...any) ([]schemas.TemplateVersion, error) {
 	found, err := sqldb.Rows(ctx, s.db, func(rows *sql.Rows) (schemas.TemplateVersion, error) { return scanVersion(rows) },
-		`SELECT `+versionColumns+` FROM template_versions v WHERE `+where, args...)
+		`SELECT `+versionColumns+what+` FROM template_versions v WHERE `+where, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read versions of a template: %w", err)
 	}
@@ -148,7 +151,7 @@ VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9)`, t.ID, t.Version, t.Description, t.OSFamily
 // returned as it is. That it can be used is the caller's to check.
 func (s *Store) Create(ctx context.Context, by, name string, b schemas.TemplateBody) (t schemas.Template, err error) {
 	id, now := sqldb.NewID(ctx), s.now().UTC()
-	err = entity.Made(ctx, s.db, &t, func(q sqldb.Queryer) ([]schemas.Template, error) { return templates(ctx, q, `t.id=$1`, id) }, func(tx *sql.Tx) error {
+	err = entity.Made(ctx, s.db, &t, func(q sqldb.Queryer) ([]schemas.Template, error) { return templates(ctx, q, whole, `t.id=$1`, id) }, func(tx *sql.Tx) error {
 		if uuid.Validate(name) == nil { // it would be taken for an id
 			return &entity.FieldError{Field: "name", Value: name, Reason: "is a UUID, and ids are UUIDs"}
 		}
@@ -173,7 +176,7 @@ func (s *Store) Create(ctx context.Context, by, name string, b schemas.TemplateB
 
 // Update changes a template for by, held against a revision that is not 0: another body makes the
 // next version, another status does not. What stays as it was changes nothing.
-func (s *Store) Update(ctx context.Context, by, ref string, revision int64, change func(*schemas.Template) error) (t schemas.Template, err error) {
+func (s *Store) Update(ctx context.Context, by, ref string, revision int64, change func(*schemas.Template)) (t schemas.Template, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
 		if t, err = template(ctx, tx, ref); err != nil {
 			return err
@@ -182,9 +185,7 @@ func (s *Store) Update(ctx context.Context, by, ref string, revision int64, chan
 			return err
 		}
 		before := t
-		if err := change(&t); err != nil {
-			return err
-		}
+		change(&t)
 		another := !reflect.DeepEqual(before.TemplateBody, t.TemplateBody)
 		if !another && t.Status == before.Status {
 			return nil
