@@ -846,6 +846,28 @@ func (w *world) estateDoors(t *testing.T) map[string]func() string {
 			send(eng, http.MethodPost, "gpus/gpu-r07-06%2Fgpu1/config/apply", "", http.StatusAccepted)
 			return "engineer request configure_gpu gpu-r07-06"
 		},
+		"createTemplate": func() string {
+			send(eng, http.MethodPost, "templates", newTemplate, http.StatusCreated)
+			return "engineer create template plain"
+		},
+		"updateTemplate": func() string {
+			send(eng, http.MethodPut, "templates/plain", `{"status":"retired"}`, http.StatusOK)
+			return "engineer update template plain"
+		},
+		"deleteTemplate": func() string {
+			send(eng, http.MethodPost, "templates", strings.Replace(newTemplate, "plain", "spare", 1), http.StatusCreated)
+			send(eng, http.MethodDelete, "templates/spare", "", http.StatusNoContent)
+			return "engineer delete template spare"
+		},
+		"renderTemplate": func() string { // which changes nothing, so that what was last stays so
+			send(adm, http.MethodPost, "pools", `{"name":"before"}`, http.StatusCreated)
+			send(eng, http.MethodPost, "templates/plain/render", `{"server":"gpu-r07-04"}`, http.StatusOK)
+			return "admin create pool before"
+		},
+		"putHardware": func() string {
+			send(eng, http.MethodPut, "hardware/gpu-r07-04", `{"boot_mode":"uefi"}`, http.StatusOK)
+			return "engineer create hardware gpu-r07-04"
+		},
 		"createPool": func() string {
 			send(adm, http.MethodPost, "pools", `{"name":"p1"}`, http.StatusCreated)
 			return "admin create pool p1"
