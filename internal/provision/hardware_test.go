@@ -1,6 +1,7 @@
 package provision_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -38,8 +39,15 @@ func TestTheShippedTemplates(t *testing.T) {
 		if err := yaml.Unmarshal(text, &of); err != nil {
 			t.Fatal(name, err)
 		}
+		var parameters map[string]any // as the API has them
+		if text, err = json.Marshal(of.Parameters); err == nil {
+			err = json.Unmarshal(text, &parameters)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, arch := range of.Architectures {
-			b := &schemas.TemplateBody{OSFamily: of.OSFamily, Architectures: []string{arch}, Text: of.Text, Parameters: of.Parameters}
+			b := &schemas.TemplateBody{OSFamily: of.OSFamily, Architectures: []string{arch}, Text: of.Text, Parameters: parameters}
 			if err := provision.Check(t.Context(), b); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -2,14 +2,12 @@ package provision
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -212,19 +210,12 @@ func walkSchema(at string, s map[string]any, depth int, say func(field, detail s
 	}
 }
 
-// plain has whole numbers as such, as they are to be printed.
+// plain has whole numbers as such, as they are to be printed and as functions take them.
 func plain(v any) any {
 	switch x := v.(type) {
 	case float64:
 		if x == math.Trunc(x) && math.Abs(x) < 1<<53 {
-			return int64(x)
-		}
-	case json.Number:
-		if n, err := strconv.ParseInt(string(x), 10, 64); err == nil {
-			return n
-		}
-		if f, err := x.Float64(); err == nil {
-			return f
+			return int(x)
 		}
 	case map[string]any:
 		out := make(map[string]any, len(x))
