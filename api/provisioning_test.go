@@ -54,7 +54,9 @@ tasks:
 func TestATemplateIsMadeChangedAndRetired(t *testing.T) {
 	w := start(t, false, withEstate(t, 2))
 	w.engineer(t)
-	do := func(method, path, tag, text string) answer { return w.do(t, access.RoleEngineer, method, path, tag, text) }
+	do := func(method, path, tag, text string) answer {
+		return w.do(t, access.RoleEngineer, method, path, tag, text)
+	}
 	made := do(http.MethodPost, "templates", "", ubuntu(t, ubuntuText))
 	v := got[schemas.Template](t, made, http.StatusCreated)
 	if made.header.Get("Location") != "/api/v1/templates/"+v.ID || made.header.Get("ETag") != `"1"` || v.Version != 1 || v.VersionBy != "engineer" || v.Text != ubuntuText {
@@ -143,7 +145,9 @@ func TestHardwareIsWhatTheInventoryKnowsAndPeopleSay(t *testing.T) {
 	var inv *cmdb.Inventory
 	w := start(t, false, withEstate(t, 2), func(_ *api.Config, d *api.Deps) { inv = d.Registry })
 	w.engineer(t)
-	do := func(method, path, tag, text string) answer { return w.do(t, access.RoleEngineer, method, path, tag, text) }
+	do := func(method, path, tag, text string) answer {
+		return w.do(t, access.RoleEngineer, method, path, tag, text)
+	}
 	a := do(http.MethodGet, "hardware/gpu-r01-01", "", "")
 	h := got[schemas.HardwareRecord](t, a, http.StatusOK)
 	if h.Installable || !slices.Contains(h.Lacks, schemas.FactBootMAC) || h.Version != 0 || a.header.Get("ETag") != `"1"` || h.Metadata.Rack != "dc1-r01" {
@@ -185,7 +189,9 @@ func TestATemplateIsRenderedAndNothingIsStored(t *testing.T) {
 	w.engineer(t)
 	knows(t, inv, "gpu-r01-01")
 	got[schemas.Template](t, w.do(t, access.RoleEngineer, http.MethodPost, "templates", "", ubuntu(t, ubuntuText)), http.StatusCreated)
-	render := func(text string) answer { return w.do(t, access.RoleViewer, http.MethodPost, "templates/ubuntu/render", "", text) }
+	render := func(text string) answer {
+		return w.do(t, access.RoleViewer, http.MethodPost, "templates/ubuntu/render", "", text)
+	}
 	r := got[schemas.RenderedTemplate](t, render(`{"server":"gpu-r01-01","parameters":{"url":"http://a/b","token":"secret:join"}}`), http.StatusOK)
 	for _, want := range []string{`worker: "02:00:00:00:00:0a"`, "DEST_DISK: /dev/nvme1n1", `TOKEN: "(hidden)"`} {
 		if !strings.Contains(r.Text, want) {

@@ -152,7 +152,7 @@ func deviceOf(r *schemas.Resource) string {
 
 // interfaceName is how an interface is called by its system: its first alias without a blank.
 func interfaceName(r *schemas.Resource) string {
-	for _, name := range strings.Split(r.Attrs.Get(schemas.AttrAliases), ",") {
+	for name := range strings.SplitSeq(r.Attrs.Get(schemas.AttrAliases), ",") {
 		if name != "" && !strings.ContainsAny(name, " /") {
 			return name
 		}

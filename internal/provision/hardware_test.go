@@ -143,14 +143,14 @@ func TestWhatARecordLacks(t *testing.T) {
 		s := one()
 		tc.change(s)
 		r := provision.Derive(s, &schemas.Server{ID: "1", Name: "a"}, &tc.over)
-		why := ""
+		var why strings.Builder
 		for _, f := range r.Facts {
 			if slices.Contains(r.Lacks, f.Fact) {
-				why += f.Why
+				why.WriteString(f.Why)
 			}
 		}
-		if !slices.Equal(r.Lacks, tc.lacks) || r.Installable != (len(tc.lacks) == 0) || !strings.Contains(why, tc.why) {
-			t.Errorf("%s: lacks %v, want %v: %s", name, r.Lacks, tc.lacks, why)
+		if !slices.Equal(r.Lacks, tc.lacks) || r.Installable != (len(tc.lacks) == 0) || !strings.Contains(why.String(), tc.why) {
+			t.Errorf("%s: lacks %v, want %v: %s", name, r.Lacks, tc.lacks, why.String())
 		}
 	}
 }

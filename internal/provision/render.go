@@ -307,8 +307,8 @@ func (a *asks) ask(n parse.Node, path []string) {
 			field, ok := at.FieldByName(name)
 			if !ok {
 				var names []string
-				for k := range at.NumField() {
-					names = append(names, at.Field(k).Name)
+				for field := range at.Fields() {
+					names = append(names, field.Name)
 				}
 				say(".%s is nothing that the hardware has; it has %s", strings.Join(path[:i+2], "."), strings.Join(names, ", "))
 				return

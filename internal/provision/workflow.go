@@ -135,7 +135,7 @@ func inspect(t *track) (w workflow, faults Faults) {
 		err = doc.Decode(&w)
 	}
 	if err != nil {
-		for _, l := range strings.Split(strings.TrimPrefix(err.Error(), "yaml: unmarshal errors:\n"), "\n") {
+		for l := range strings.SplitSeq(strings.TrimPrefix(err.Error(), "yaml: unmarshal errors:\n"), "\n") {
 			if m := yamlLine.FindStringSubmatch(strings.TrimSpace(l)); m != nil {
 				n, _ := strconv.Atoi(m[1])
 				if strings.HasPrefix(m[2], "did not find") { // the parser counts from 0, and tells where it began
