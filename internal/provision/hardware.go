@@ -251,7 +251,7 @@ func (d *derivation) word(fact, is, said string, words ...string) {
 	case strange != "":
 		d.fact(fact, "", schemas.FromNowhere, strange, fmt.Sprintf("The inventory says %q, which is none of %s.", strange, strings.Join(words, ", ")))
 	default:
-		d.fact(fact, "", schemas.FromNowhere, "", "Neither a sweep nor a node agent has told it, and nobody has said it.")
+		d.fact(fact, "", schemas.FromNowhere, "", "The inventory does not say, and nobody has said it.")
 	}
 }
 

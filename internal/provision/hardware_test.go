@@ -118,7 +118,7 @@ func TestWhatARecordLacks(t *testing.T) {
 		lacks  []string
 		why    string
 	}{
-		"no architecture":     {func(s site) { s["a"] = without(s["a"], "architecture") }, schemas.HardwareOverrides{}, []string{"architecture"}, "Neither a sweep nor a node agent has told it"},
+		"no architecture":     {func(s site) { s["a"] = without(s["a"], "architecture") }, schemas.HardwareOverrides{}, []string{"architecture"}, "The inventory does not say"},
 		"a strange one":       {func(s site) { s["a"] = with(s["a"], "architecture", "sparc") }, schemas.HardwareOverrides{}, []string{"architecture"}, `The inventory says "sparc"`},
 		"a strange one, said": {func(s site) { s["a"] = with(s["a"], "architecture", "sparc") }, schemas.HardwareOverrides{Architecture: "aarch64"}, []string{}, ""},
 		"two interfaces":      {func(s site) { s.add("a/nic1", schemas.KindNIC, "a", "mac", "02:00:00:00:00:0b") }, schemas.HardwareOverrides{}, []string{"boot_mac"}, "There are 2 interfaces, and nothing says which"},

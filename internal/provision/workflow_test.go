@@ -89,6 +89,12 @@ func TestBadTemplates(t *testing.T) {
 		{"no worker", `"{{.device_1}}"`, `""`, 6, "the task install has no worker"},
 		{"a volume of one place", "/dev:/dev", "/dev", 8, `the volume "/dev" is not FROM:TO`},
 		{"no tasks", good[strings.Index(good, "tasks:"):], "tasks: []\n", 4, "there is no task"},
+		{
+			"behind a loop that makes many lines of three",
+			"      - /dev:/dev\n    actions:\n      - name: stream image\n        image: quay.io/tinkerbell/actions/image2disk:v1.0.0",
+			"{{ range .Hardware.Disks }}\n      - {{ . }}:{{ . }}\n{{ end }}    actions:\n      - name: stream image\n        image: quay.io/tinkerbell/actions/image2disk", 12,
+			"has neither a tag nor a digest",
+		},
 		{"a placeholder of Tinkerbell's", "{{ .image_url }}", `{{ "{{" }} .x }}`, 15, "for a placeholder once more"},
 		{"what has no value", "{{ .image_url }}", "{{ .proxy }}", 15, "is printed that has no value"},
 		{"a loop without an end", "{{ .image_url }}", "{{ range 1000000000 }}{{ end }}", 15, "it takes more than 20000 steps"},

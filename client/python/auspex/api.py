@@ -668,6 +668,8 @@ FieldProblem = TypedDict("FieldProblem", {
 
 Find = TypedDict("Find", {
     "address": str,
+    "architecture": NotRequired[Literal["x86_64", "aarch64"]],
+    "boot_mode": NotRequired[Literal["uefi", "bios"]],
     "discovery_id": str,
     "gpus": list["FoundPart"],
     "hostname": NotRequired[str],
