@@ -44,6 +44,7 @@ import (
 	"auspex/internal/store/hooks"
 	"auspex/internal/store/join"
 	"auspex/internal/store/people"
+	"auspex/internal/store/provisioning"
 	"auspex/internal/store/records"
 	"auspex/internal/store/requests"
 	"auspex/internal/store/workflows"
@@ -271,6 +272,8 @@ type Deps struct {
 	// callers add to, which Inventory is the reading half of; nil registers nothing.
 	Configs  *configs.Store
 	Registry *cmdb.Inventory
+	// Provisioning is how systems are installed.
+	Provisioning *provisioning.Store
 	// Contacts is which agents are lost, and Tunnel where they dial in, if this process
 	// lets them.
 	Contacts   Contacts

@@ -162,33 +162,33 @@ func (s *Server) DecideConflict(ctx context.Context, r apigen.DecideConflictRequ
 }
 
 // complete takes what the registration of a server leaves out from what a sweep has found, and
-// returns what nobody registers by hand: the UUID and the interfaces.
-func (s *Server) complete(ctx context.Context, b *apigen.NewServer) (uuid string, nics []schemas.Resource, err error) {
+// returns what nobody registers by hand: the UUID, what it is installed by, and the interfaces.
+func (s *Server) complete(ctx context.Context, b *apigen.NewServer) (more schemas.Attrs, nics []schemas.Resource, err error) {
 	if b.Found == "" {
-		return "", nil, nil
+		return more, nil, nil
 	}
 	d, err := s.discovery()
 	if err != nil {
-		return "", nil, err
+		return more, nil, err
 	}
 	nothing := func(why string) error { return wrong("body", apigen.FieldProblem{Field: "found", Detail: why}) }
 	f, err := d.Sweeps.Find(ctx, b.Found)
 	if errors.Is(err, entity.ErrNone) {
-		return "", nil, nothing("is nothing that a sweep has found")
+		return more, nil, nothing("is nothing that a sweep has found")
 	} else if err != nil {
-		return "", nil, err
+		return more, nil, err
 	}
 	sweep, err := d.Sweeps.Get(ctx, f.DiscoveryID)
 	if err != nil {
-		return "", nil, err
+		return more, nil, err
 	}
 	discover.NewIndex(s.live.directory()).Judge(&f, sweep.Credential)
 	switch {
 	case f.Server == b.Name && f.Server != "": // the same request again
 	case f.Server != "":
-		return "", nil, nothing("is " + f.Server + " of the inventory, by its " + f.MatchedBy)
+		return more, nil, nothing("is " + f.Server + " of the inventory, by its " + f.MatchedBy)
 	case f.Proposal == nil:
-		return "", nil, nothing("is a controller of which nothing was read")
+		return more, nil, nothing("is a controller of which nothing was read")
 	default:
 		b.RedfishURL, b.IpmiIP = cmp.Or(b.RedfishURL, f.Proposal.RedfishURL), cmp.Or(b.IpmiIP, f.Proposal.IPMIIP)
 		b.Credential = cmp.Or(b.Credential, f.Proposal.Credential)
@@ -198,7 +198,8 @@ func (s *Server) complete(ctx context.Context, b *apigen.NewServer) (uuid string
 		a := r.Attrs
 		switch r.Kind {
 		case schemas.KindServer:
-			b.Model, b.SerialNumber, uuid = cmp.Or(b.Model, a.Get(schemas.AttrModel)), cmp.Or(b.SerialNumber, a.Get(schemas.AttrSerial)), a.Get(schemas.AttrUUID)
+			b.Model, b.SerialNumber = cmp.Or(b.Model, a.Get(schemas.AttrModel)), cmp.Or(b.SerialNumber, a.Get(schemas.AttrSerial))
+			more = a.Without(schemas.AttrModel, schemas.AttrSerial)
 		case schemas.KindGPU:
 			if !own {
 				b.Gpus = append(b.Gpus, apigen.NewGPU{
@@ -209,5 +210,5 @@ func (s *Server) complete(ctx context.Context, b *apigen.NewServer) (uuid string
 			nics = append(nics, r)
 		}
 	}
-	return uuid, nics, nil
+	return more, nics, nil
 }

@@ -89,7 +89,7 @@ func TestASweepIsAskedForAndWhatItFindsIsRegistered(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	hardware := schemas.Hardware{
-		Model: "DGX H100", SerialNumber: "NEW1", UUID: "6f2b8a54-0001-4000-8000-000000000001", Hostname: "gpu-r01-99",
+		Model: "DGX H100", SerialNumber: "NEW1", UUID: "6f2b8a54-0001-4000-8000-000000000001", Hostname: "gpu-r01-99", Architecture: schemas.ArchX86, BootMode: schemas.BootUEFI,
 		GPUs: []schemas.FoundPart{{Name: "GPU_0", Model: "H100", SerialNumber: "G0"}, {Name: "GPU_1", Model: "H100", SerialNumber: "G1"}},
 		NICs: []schemas.FoundPart{{Name: "NIC_0", MAC: "02:00:00:00:99:00"}},
 	}
@@ -120,6 +120,11 @@ func TestASweepIsAskedForAndWhatItFindsIsRegistered(t *testing.T) {
 		t.Errorf("%+v", few)
 	}
 	made := got[apigen.ServerRecord](t, w.do(t, access.RoleEngineer, http.MethodPost, "servers", "", `{"name":"gpu-r01-99","parent":"dc1-r01","found":"`+id+`"}`), http.StatusCreated)
+	// What it is installed by is not lost.
+	h := got[schemas.HardwareRecord](t, w.do(t, access.RoleEngineer, http.MethodGet, "hardware/"+made.ID, "", ""), http.StatusOK)
+	if h.Fact(schemas.FactArchitecture) != schemas.ArchX86 || h.Fact(schemas.FactBootMode) != schemas.BootUEFI || h.Fact(schemas.FactBootMAC) != "02:00:00:00:99:00" || h.BMC.Address != "10.0.0.3:443" {
+		t.Errorf("%+v", h)
+	}
 	if made.SerialNumber != "NEW1" || made.RedfishURL != "https://10.0.0.3:443" || made.Status != schemas.ServerDiscovered {
 		t.Errorf("%+v", made)
 	}

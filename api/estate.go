@@ -20,6 +20,7 @@ import (
 	"auspex/internal/store/configs"
 	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
+	"auspex/internal/store/provisioning"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
@@ -30,15 +31,17 @@ type holdings struct {
 	allocations *allocations.Store
 	configs     *configs.Store
 	inventory   *cmdb.Inventory
+
+	provisioning *provisioning.Store
 }
 
 // holdings are there where this process keeps the inventory.
 func (s *Server) holdings() (*holdings, error) {
 	d := &s.deps
-	if d.Configs == nil || d.Registry == nil {
+	if d.Configs == nil || d.Registry == nil || d.Provisioning == nil {
 		return nil, problem{http.StatusServiceUnavailable, "no_estate", "This console keeps no servers to give.", "Run a role that has the inventory."}
 	}
-	return &holdings{d.Estate, d.Allocations, d.Configs, d.Registry}, nil
+	return &holdings{d.Estate, d.Allocations, d.Configs, d.Registry, d.Provisioning}, nil
 }
 
 // editor is the estate for a caller who may change it.

@@ -28,6 +28,7 @@ import (
 	"auspex/internal/store/configs"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/people"
+	"auspex/internal/store/provisioning"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
@@ -51,7 +52,7 @@ func withEstate(t *testing.T, racks int) option {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.Inventory, d.Registry, d.Configs = inv, inv, configs.New(db)
+		d.Inventory, d.Registry, d.Configs, d.Provisioning = inv, inv, configs.New(db), provisioning.New(db)
 	}
 }
 
@@ -718,7 +719,7 @@ func BenchmarkListOfGPUs(b *testing.B) {
 	cfg.Listen = "127.0.0.1:0"
 	s, err := api.New(cfg, api.Deps{
 		Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), DB: db, Records: records.New(db), People: people.New(db), Answers: answers.New(db),
-		Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Configs: configs.New(db), Registry: inv, Inventory: inv,
+		Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Configs: configs.New(db), Provisioning: provisioning.New(db), Registry: inv, Inventory: inv,
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -844,6 +845,28 @@ func (w *world) estateDoors(t *testing.T) map[string]func() string {
 			send(eng, http.MethodPost, "gpus/gpu-r07-06%2Fgpu1/config", `{"power_limit":500}`, http.StatusCreated)
 			send(eng, http.MethodPost, "gpus/gpu-r07-06%2Fgpu1/config/apply", "", http.StatusAccepted)
 			return "engineer request configure_gpu gpu-r07-06"
+		},
+		"createTemplate": func() string {
+			send(eng, http.MethodPost, "templates", newTemplate, http.StatusCreated)
+			return "engineer create template plain"
+		},
+		"updateTemplate": func() string {
+			send(eng, http.MethodPut, "templates/plain", `{"status":"retired"}`, http.StatusOK)
+			return "engineer update template plain"
+		},
+		"deleteTemplate": func() string {
+			send(eng, http.MethodPost, "templates", strings.Replace(newTemplate, "plain", "spare", 1), http.StatusCreated)
+			send(eng, http.MethodDelete, "templates/spare", "", http.StatusNoContent)
+			return "engineer delete template spare"
+		},
+		"renderTemplate": func() string { // which changes nothing, so that what was last stays so
+			send(adm, http.MethodPost, "pools", `{"name":"before"}`, http.StatusCreated)
+			send(eng, http.MethodPost, "templates/plain/render", `{"server":"gpu-r07-04"}`, http.StatusOK)
+			return "admin create pool before"
+		},
+		"putHardware": func() string {
+			send(eng, http.MethodPut, "hardware/gpu-r07-04", `{"boot_mode":"uefi"}`, http.StatusOK)
+			return "engineer create hardware gpu-r07-04"
 		},
 		"createPool": func() string {
 			send(adm, http.MethodPost, "pools", `{"name":"p1"}`, http.StatusCreated)

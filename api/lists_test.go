@@ -30,6 +30,9 @@ func TestListsAreSortedOverTheirPages(t *testing.T) {
 		w.send(t, http.MethodPost, "api/v1/quotas", access.RoleAdmin, body(`{"pool":"`+name+`","max_gpus":9}`))
 		w.send(t, http.MethodPost, "api/v1/reservations", access.RoleAdmin, body(fmt.Sprintf(`{"name":%q,"team":"red","pool":"default","gpus":1,"end_time":"209%d-01-01T00:00:00Z"}`, name, k)))
 	}
+	for _, name := range []string{"beta", "alpha"} {
+		w.send(t, http.MethodPost, "api/v1/templates", access.RoleAdmin, body(strings.Replace(newTemplate, "plain", name, 1)))
+	}
 	w.proposesEdges(t)
 	judge(t, w, 7)
 	doc, err := openapi3.NewLoader().LoadFromData(openapi.Document)
@@ -82,7 +85,7 @@ func TestListsAreSortedOverTheirPages(t *testing.T) {
 			t.Errorf("%s with a cursor of another order: %d %s", op.OperationID, a.status, a.body)
 		}
 	}
-	if sorted < 56 {
+	if sorted < 66 {
 		t.Errorf("%d orders only", sorted)
 	}
 }

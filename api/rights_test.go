@@ -153,6 +153,18 @@ var rights = []right{
 	{op: "getResource", needs: "viewer", thing: "server", path: "resources/X", ok: 200},
 	{op: "search", needs: "viewer", path: "search?q=gpu", ok: 200},
 
+	// How systems are installed.
+	{op: "listTemplates", needs: "viewer", of: sites, path: "templates", ok: 200},
+	{op: "createTemplate", needs: "engineer", of: sites, path: "templates", body: newTemplate, ok: 409},
+	{op: "getTemplate", needs: "viewer", of: sites, path: "templates/plain", ok: 200},
+	{op: "updateTemplate", needs: "engineer", of: sites, path: "templates/plain", body: `{"description":"x"}`, tag: passed, ok: 412},
+	{op: "deleteTemplate", needs: "engineer", of: sites, path: "templates/plain", tag: passed, ok: 412},
+	{op: "listTemplateVersions", needs: "viewer", of: sites, path: "templates/plain/versions", ok: 200},
+	{op: "renderTemplate", needs: "viewer", of: sites, thing: "server", path: "templates/plain/render", body: `{"server":"X"}`, ok: 200},
+	{op: "listHardware", needs: "viewer", of: sites, path: "hardware", ok: 200},
+	{op: "getHardware", needs: "viewer", of: sites, thing: "server", path: "hardware/X", ok: 200},
+	{op: "putHardware", needs: "engineer", of: sites, thing: "server", path: "hardware/X", body: `{"boot_mode":"uefi"}`, tag: passed, ok: 412},
+
 	// How what there is comes into the inventory.
 	{op: "listJoinTokens", needs: "viewer", of: sites, path: "join-tokens", ok: 200},
 	{op: "createJoinToken", needs: "engineer", of: sites, path: "join-tokens", body: `{"name":"image"}`, ok: 409},
@@ -233,6 +245,7 @@ func rightsWorld(t *testing.T) (w *world, ids map[string][3]string) {
 	makes[schemas.Team](t, w, "api/v1/teams", `{"name":"red","members":["`+strings.Join(members, `","`)+`"]}`)
 	makes[schemas.Team](t, w, "api/v1/teams", `{"name":"blue","members":["jo"]}`)
 	makes[schemas.Webhook](t, w, "api/v1/webhooks", newHook)
+	makes[schemas.Template](t, w, "api/v1/templates", newTemplate)
 	w.joins(t, "image", "gpu-9")
 	const none, noID = "nobody", "00000000-0000-4000-8000-000000000000"
 	red, blue := "gpu-r01-01", "gpu-r03-06"

@@ -120,14 +120,14 @@ func (s *Server) RegisterServer(ctx context.Context, r apigen.RegisterServerRequ
 	if err := badLabels(b.Labels); err != nil {
 		return nil, err
 	}
-	uuid, nics, err := s.complete(ctx, b)
+	more, nics, err := s.complete(ctx, b)
 	if err != nil {
 		return nil, err
 	}
 	server := schemas.Resource{ID: b.Name, Kind: schemas.KindServer, Parent: b.Parent, Attrs: given(map[string]string{
 		schemas.AttrModel: b.Model, schemas.AttrSerial: b.SerialNumber, schemas.AttrIPMIIP: b.IpmiIP, schemas.AttrRedfishURL: b.RedfishURL,
-		schemas.AttrManagementIP: b.ManagementIP, schemas.AttrCredential: b.Credential, schemas.AttrUUID: uuid,
-	})}
+		schemas.AttrManagementIP: b.ManagementIP, schemas.AttrCredential: b.Credential,
+	}).Join(more)}
 	t := schemas.Topology{Version: 1, Resources: []schemas.Resource{server}}
 	for i := range b.Gpus {
 		gpu, err := part(&b.Gpus[i], b.Name, fmt.Sprintf("gpus[%d].", i))

@@ -709,6 +709,47 @@ func (c *Client) DeleteGrant(ctx context.Context, id string, opts ...Option) err
 	return c.Do(ctx, Request{Method: http.MethodDelete, Path: "grants/" + url.PathEscape(id)}.with(opts), nil)
 }
 
+// ListHardwareParams are the parameters of [Client.ListHardware]; what is zero is not sent.
+type ListHardwareParams struct {
+	Server      string // Only this server, by any of its names
+	Lacks       string // Only those that lack this fact; one of architecture, boot_mode, boot_mac, boot_disk, bmc_address, bmc_kind, bmc_credential
+	Installable *bool  // Only those that lack nothing, or something
+	Sort        string // By which field, with a minus from the last; name where it is left out. Equals are sorted by id; one of name, -name, model, -model
+	After       string // `next` of the previous page, of the same list in the same order
+	Limit       int
+	Fields      string // Only these fields of each item, separated by commas
+}
+
+func (p *ListHardwareParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "server", p.Server)
+	ask(q, "lacks", p.Lacks)
+	ask(q, "installable", p.Installable)
+	ask(q, "sort", p.Sort)
+	ask(q, "after", p.After)
+	ask(q, "limit", p.Limit)
+	ask(q, "fields", p.Fields)
+	return q
+}
+
+// ListHardware: List servers as an installer sees them, by name.
+func (c *Client) ListHardware(ctx context.Context, params ListHardwareParams, opts ...Option) iter.Seq2[schemas.HardwareRecord, error] {
+	return all[schemas.HardwareRecord](ctx, c, Request{Method: http.MethodGet, Path: "hardware", Query: params.query()}, opts)
+}
+
+// GetHardware: A server as an installer sees it: what the inventory knows, what people say otherwise, and what lacks.
+func (c *Client) GetHardware(ctx context.Context, server string, opts ...Option) (schemas.HardwareRecord, error) {
+	return one[schemas.HardwareRecord](ctx, c, Request{Method: http.MethodGet, Path: "hardware/" + url.PathEscape(server)}, opts)
+}
+
+// PutHardware: Say of a server what the inventory does not, or says wrongly; what is left out is left to the
+// inventory. All of what people say is replaced. An override wins over the inventory; where that says otherwise the
+// record has a conflict. User data is shown to whoever may read the record: put no secrets in it. Needs the permission
+// `inventory`.
+func (c *Client) PutHardware(ctx context.Context, server string, body schemas.HardwareOverrides, opts ...Option) (schemas.HardwareRecord, error) {
+	return one[schemas.HardwareRecord](ctx, c, Request{Method: http.MethodPut, Path: "hardware/" + url.PathEscape(server), Body: body}, opts)
+}
+
 // ListIncidentsParams are the parameters of [Client.ListIncidents]; what is zero is not sent.
 type ListIncidentsParams struct {
 	Status string // one of open, closed, merged
@@ -1486,6 +1527,115 @@ func (c *Client) UpdateTeam(ctx context.Context, id string, body ChangedTeam, op
 // DeleteTeam: Remove a team; its members stay. Needs the permission `users`.
 func (c *Client) DeleteTeam(ctx context.Context, id string, opts ...Option) error {
 	return c.Do(ctx, Request{Method: http.MethodDelete, Path: "teams/" + url.PathEscape(id)}.with(opts), nil)
+}
+
+// ListTemplatesParams are the parameters of [Client.ListTemplates]; what is zero is not sent.
+type ListTemplatesParams struct {
+	Status   string // Only those of this status; one of active, retired
+	OsFamily string // Only those of this family; one of talos, flatcar, ubuntu, other
+	Sort     string // By which field, with a minus from the last; name where it is left out. Equals are sorted by id; one of name, -name, created_at, -created_at, updated_at, -updated_at
+	After    string // `next` of the previous page, of the same list in the same order
+	Limit    int
+	Fields   string // Only these fields of each item, separated by commas
+}
+
+func (p *ListTemplatesParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "status", p.Status)
+	ask(q, "os_family", p.OsFamily)
+	ask(q, "sort", p.Sort)
+	ask(q, "after", p.After)
+	ask(q, "limit", p.Limit)
+	ask(q, "fields", p.Fields)
+	return q
+}
+
+// ListTemplates: List the templates of installations by name, without their texts.
+func (c *Client) ListTemplates(ctx context.Context, params ListTemplatesParams, opts ...Option) iter.Seq2[schemas.Template, error] {
+	return all[schemas.Template](ctx, c, Request{Method: http.MethodGet, Path: "templates", Query: params.query()}, opts)
+}
+
+// CreateTemplateParams are the parameters of [Client.CreateTemplate]; what is zero is not sent.
+type CreateTemplateParams struct {
+	DryRun *bool // Only check: nothing is stored, and the answer is 200
+}
+
+func (p *CreateTemplateParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "dry_run", p.DryRun)
+	return q
+}
+
+// CreateTemplate: Create a template, with its first version; needs the permission `inventory`, which engineers and
+// admins have. The text is a template of a workflow of Tinkerbell. It is rendered with the defaults and examples of
+// its parameters, and each fault, with its line, is one of `errors` of a problem `bad_template`.
+func (c *Client) CreateTemplate(ctx context.Context, body NewTemplate, params CreateTemplateParams, opts ...Option) (schemas.Template, error) {
+	return one[schemas.Template](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "templates", Body: body, Query: params.query()}, opts)
+}
+
+// GetTemplateParams are the parameters of [Client.GetTemplate]; what is zero is not sent.
+type GetTemplateParams struct {
+	Version int64 // Another version than the latest
+}
+
+func (p *GetTemplateParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "version", p.Version)
+	return q
+}
+
+// GetTemplate: One template, as its latest version has it or as another one has.
+func (c *Client) GetTemplate(ctx context.Context, id string, params GetTemplateParams, opts ...Option) (schemas.Template, error) {
+	return one[schemas.Template](ctx, c, Request{Method: http.MethodGet, Path: "templates/" + url.PathEscape(id), Query: params.query()}, opts)
+}
+
+// UpdateTemplateParams are the parameters of [Client.UpdateTemplate]; what is zero is not sent.
+type UpdateTemplateParams struct {
+	DryRun *bool // Only check: nothing is stored
+}
+
+func (p *UpdateTemplateParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "dry_run", p.DryRun)
+	return q
+}
+
+// UpdateTemplate: Make the next version of a template, or retire it; what is left out stays as it is. Needs the
+// permission `inventory`. A version never changes once it is made. A retired template takes no further one, and is
+// chosen for nothing new.
+func (c *Client) UpdateTemplate(ctx context.Context, id string, body ChangedTemplate, params UpdateTemplateParams, opts ...Option) (schemas.Template, error) {
+	return one[schemas.Template](ctx, c, Request{Method: http.MethodPut, Path: "templates/" + url.PathEscape(id), Body: body, Query: params.query()}, opts)
+}
+
+// DeleteTemplate: Remove a template that nothing refers to, with its versions. Needs the permission `inventory`.
+func (c *Client) DeleteTemplate(ctx context.Context, id string, opts ...Option) error {
+	return c.Do(ctx, Request{Method: http.MethodDelete, Path: "templates/" + url.PathEscape(id)}.with(opts), nil)
+}
+
+// RenderTemplate: Fill a template in for a server, and store nothing. What comes of it is checked as Tinkerbell would,
+// and each fault is told with its line of the template. Secrets are masked as `(hidden)`.
+func (c *Client) RenderTemplate(ctx context.Context, id string, body NewRendering, opts ...Option) (schemas.RenderedTemplate, error) {
+	return one[schemas.RenderedTemplate](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "templates/" + url.PathEscape(id) + "/render", Body: body}, opts)
+}
+
+// ListTemplateVersionsParams are the parameters of [Client.ListTemplateVersions]; what is zero is not sent.
+type ListTemplateVersionsParams struct {
+	After  string // `next` of the previous page, of the same list in the same order
+	Limit  int
+	Fields string // Only these fields of each item, separated by commas
+}
+
+func (p *ListTemplateVersionsParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "after", p.After)
+	ask(q, "limit", p.Limit)
+	ask(q, "fields", p.Fields)
+	return q
+}
+
+// ListTemplateVersions: List the versions of a template, the latest first, without their texts.
+func (c *Client) ListTemplateVersions(ctx context.Context, id string, params ListTemplateVersionsParams, opts ...Option) iter.Seq2[schemas.TemplateVersion, error] {
+	return all[schemas.TemplateVersion](ctx, c, Request{Method: http.MethodGet, Path: "templates/" + url.PathEscape(id) + "/versions", Query: params.query()}, opts)
 }
 
 // ListTokensParams are the parameters of [Client.ListTokens]; what is zero is not sent.
@@ -2677,6 +2827,33 @@ type ChangedTeam struct {
 	Name        string   `json:"name,omitzero"`
 }
 
+// NewTemplate: as the document has it.
+type NewTemplate struct {
+	Architectures []string       `json:"architectures"`
+	Description   string         `json:"description,omitzero"`
+	Name          string         `json:"name"`
+	OsFamily      string         `json:"os_family"`           // one of talos, flatcar, ubuntu, other
+	Parameters    map[string]any `json:"parameters,omitzero"` // JSON Schema (2020-12) of an object. One that is `writeOnly`, or of the format `password`, is a reference to a secret, `secret:NAME`
+	Text          string         `json:"text"`                // Template of a workflow of Tinkerbell: YAML with placeholders of text/template
+}
+
+// ChangedTemplate: as the document has it.
+type ChangedTemplate struct {
+	Architectures []string       `json:"architectures,omitzero"`
+	Description   *string        `json:"description,omitzero"`
+	OsFamily      string         `json:"os_family,omitzero"` // one of talos, flatcar, ubuntu, other
+	Parameters    map[string]any `json:"parameters,omitzero"`
+	Status        string         `json:"status,omitzero"` // one of active, retired
+	Text          string         `json:"text,omitzero"`
+}
+
+// NewRendering: as the document has it.
+type NewRendering struct {
+	Parameters map[string]any `json:"parameters,omitzero"` // What the schema of the template asks for
+	Server     string         `json:"server"`              // For which server, by any of its names
+	Version    int64          `json:"version,omitzero"`    // Absent: the latest
+}
+
 // Token: as the document has it.
 type Token struct {
 	Created  time.Time `json:"created"`
@@ -2761,8 +2938,9 @@ type WorkflowOfAllocation struct {
 // FieldProblem: as the document has it.
 type FieldProblem struct {
 	Detail string `json:"detail"`
-	Field  string `json:"field"` // Its name; within a body with those around it, such as members[2]
-	In     string `json:"in"`    // Where the field is; stored is in what was stored before; one of body, query, path, header, stored
+	Field  string `json:"field"`         // Its name; within a body with those around it, such as members[2]
+	In     string `json:"in"`            // Where the field is; stored is in what was stored before; one of body, query, path, header, stored
+	Line   int    `json:"line,omitzero"` // Of a text, from 1; absent where it is of none
 }
 
 // AllocatedServer: as the document has it.

@@ -71,6 +71,8 @@ type Hardware struct {
 	SerialNumber string      `json:"serial_number,omitempty"`
 	UUID         string      `json:"uuid,omitempty"`
 	Hostname     string      `json:"hostname,omitempty"`
+	Architecture string      `json:"architecture,omitempty"` // x86_64 or aarch64
+	BootMode     string      `json:"boot_mode,omitempty"`    // uefi or bios
 	GPUs         []FoundPart `json:"gpus"`
 	NICs         []FoundPart `json:"nics"`
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -44,6 +45,8 @@ type identity struct {
 	read17   bool // the modules, which do not change during a boot
 	digest   target.Ref
 	version  target.Ref
+	arch     target.Ref
+	boot     target.Ref
 }
 
 // buildVersion is which build of the agent this is: a release, or the revision of a checkout.
@@ -67,7 +70,7 @@ func newIdentity(m *machine) source {
 		m: m, dmi: m.newItem("/identity", m.cfg.Sys, dmiAttrs),
 		hostname: m.newItem("/identity", m.cfg.Proc, []attr{{"sys/kernel/hostname", "hostname", text}}),
 		modules:  newList(m, "/identity/dimm"), switches: newList(m, "/identity/nvswitch"), digest: m.tree.Leaf("/identity/state/digest"),
-		version: m.tree.Leaf("/identity/state/agent-version"),
+		version: m.tree.Leaf("/identity/state/agent-version"), arch: m.tree.Leaf("/identity/state/architecture"), boot: m.tree.Leaf("/identity/state/boot-mode"),
 	}
 }
 
@@ -93,6 +96,27 @@ func (i *identity) write(at time.Time) {
 	i.dmi.write(&w)
 	i.hostname.write(&w)
 	w.Text(i.version, buildVersion())
+	if arch := architectures[runtime.GOARCH]; arch != "" {
+		w.Text(i.arch, arch)
+	}
+	if mode := i.bootMode(); mode != "" {
+		w.Text(i.boot, mode)
+	}
+}
+
+// architectures are those of machines by what runs on them.
+var architectures = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
+
+// bootMode is what the system was started by: a kernel that UEFI has started has its folder (Linux,
+// Documentation/ABI/testing/sysfs-firmware-efi). Where there is no folder of firmware, it is not known.
+func (i *identity) bootMode() string {
+	if _, err := os.Stat(i.m.sys("firmware/efi")); err == nil {
+		return "uefi"
+	}
+	if _, err := os.Stat(i.m.sys("firmware")); err == nil && runtime.GOARCH == "amd64" {
+		return "bios"
+	}
+	return ""
 }
 
 // nvswitches finds them on the PCI bus: bridges of NVIDIA (PCI Code and ID Assignment, 0680).

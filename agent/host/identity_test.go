@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -52,7 +53,7 @@ func TestAServerTellsWhichMachineItIs(t *testing.T) {
 		"sys/class/dmi/id/sys_vendor":   "NVIDIA\n",
 		"sys/class/dmi/id/product_name": "DGXH100\n", "sys/class/dmi/id/product_serial": "1660223000123\n",
 		"sys/class/dmi/id/product_uuid": "3b54ba4f-0c6e-44ce-a7a8-0b3a3c5f8e11\n", "sys/class/dmi/id/chassis_serial": "C77\n",
-		"sys/firmware/dmi/tables/DMI":             tables(),
+		"sys/firmware/dmi/tables/DMI": tables(), "sys/firmware/efi/fw_platform_size": "64\n",
 		"sys/bus/pci/devices/0000:07:00.0/vendor": "0x10de\n", "sys/bus/pci/devices/0000:07:00.0/class": "0x068000\n",
 		"sys/bus/pci/devices/0000:08:00.0/vendor": "0x8086\n", "sys/bus/pci/devices/0000:08:00.0/class": "0x068000\n",
 	})
@@ -63,6 +64,7 @@ func TestAServerTellsWhichMachineItIs(t *testing.T) {
 	want := map[string]string{
 		"state/vendor": "NVIDIA", "state/product": "DGXH100", "state/serial": "1660223000123", "state/uuid": "3b54ba4f-0c6e-44ce-a7a8-0b3a3c5f8e11",
 		"state/agent-version": buildVersion(), "state/chassis-serial": "C77", "state/hostname": "gpu-r01-03",
+		"state/architecture": architectures[runtime.GOARCH], "state/boot-mode": "uefi",
 		"nvswitch[name=nvswitch0]/state/name": "nvswitch0", "nvswitch[name=nvswitch0]/state/pci-address": "0000:07:00.0",
 	}
 	for name, d := range map[string]memoryDevice{

@@ -605,6 +605,63 @@ func (e ListGPUsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListHardwareParamsLacks.
+const (
+	Architecture  ListHardwareParamsLacks = "architecture"
+	BmcAddress    ListHardwareParamsLacks = "bmc_address"
+	BmcCredential ListHardwareParamsLacks = "bmc_credential"
+	BmcKind       ListHardwareParamsLacks = "bmc_kind"
+	BootDisk      ListHardwareParamsLacks = "boot_disk"
+	BootMac       ListHardwareParamsLacks = "boot_mac"
+	BootMode      ListHardwareParamsLacks = "boot_mode"
+)
+
+// Valid indicates whether the value is a known member of the ListHardwareParamsLacks enum.
+func (e ListHardwareParamsLacks) Valid() bool {
+	switch e {
+	case Architecture:
+		return true
+	case BmcAddress:
+		return true
+	case BmcCredential:
+		return true
+	case BmcKind:
+		return true
+	case BootDisk:
+		return true
+	case BootMac:
+		return true
+	case BootMode:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListHardwareParamsSort.
+const (
+	ListHardwareParamsSortMinusModel ListHardwareParamsSort = "-model"
+	ListHardwareParamsSortMinusName  ListHardwareParamsSort = "-name"
+	ListHardwareParamsSortModel      ListHardwareParamsSort = "model"
+	ListHardwareParamsSortName       ListHardwareParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListHardwareParamsSort enum.
+func (e ListHardwareParamsSort) Valid() bool {
+	switch e {
+	case ListHardwareParamsSortMinusModel:
+		return true
+	case ListHardwareParamsSortMinusName:
+		return true
+	case ListHardwareParamsSortModel:
+		return true
+	case ListHardwareParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListIncidentsParamsStatus.
 const (
 	ListIncidentsParamsStatusClosed ListIncidentsParamsStatus = "closed"
@@ -1031,6 +1088,78 @@ func (e ListTeamsParamsSort) Valid() bool {
 	case ListTeamsParamsSortMinusName:
 		return true
 	case ListTeamsParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListTemplatesParamsStatus.
+const (
+	ListTemplatesParamsStatusActive  ListTemplatesParamsStatus = "active"
+	ListTemplatesParamsStatusRetired ListTemplatesParamsStatus = "retired"
+)
+
+// Valid indicates whether the value is a known member of the ListTemplatesParamsStatus enum.
+func (e ListTemplatesParamsStatus) Valid() bool {
+	switch e {
+	case ListTemplatesParamsStatusActive:
+		return true
+	case ListTemplatesParamsStatusRetired:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListTemplatesParamsOsFamily.
+const (
+	Flatcar ListTemplatesParamsOsFamily = "flatcar"
+	Other   ListTemplatesParamsOsFamily = "other"
+	Talos   ListTemplatesParamsOsFamily = "talos"
+	Ubuntu  ListTemplatesParamsOsFamily = "ubuntu"
+)
+
+// Valid indicates whether the value is a known member of the ListTemplatesParamsOsFamily enum.
+func (e ListTemplatesParamsOsFamily) Valid() bool {
+	switch e {
+	case Flatcar:
+		return true
+	case Other:
+		return true
+	case Talos:
+		return true
+	case Ubuntu:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListTemplatesParamsSort.
+const (
+	ListTemplatesParamsSortCreatedAt      ListTemplatesParamsSort = "created_at"
+	ListTemplatesParamsSortMinusCreatedAt ListTemplatesParamsSort = "-created_at"
+	ListTemplatesParamsSortMinusName      ListTemplatesParamsSort = "-name"
+	ListTemplatesParamsSortMinusUpdatedAt ListTemplatesParamsSort = "-updated_at"
+	ListTemplatesParamsSortName           ListTemplatesParamsSort = "name"
+	ListTemplatesParamsSortUpdatedAt      ListTemplatesParamsSort = "updated_at"
+)
+
+// Valid indicates whether the value is a known member of the ListTemplatesParamsSort enum.
+func (e ListTemplatesParamsSort) Valid() bool {
+	switch e {
+	case ListTemplatesParamsSortCreatedAt:
+		return true
+	case ListTemplatesParamsSortMinusCreatedAt:
+		return true
+	case ListTemplatesParamsSortMinusName:
+		return true
+	case ListTemplatesParamsSortMinusUpdatedAt:
+		return true
+	case ListTemplatesParamsSortName:
+		return true
+	case ListTemplatesParamsSortUpdatedAt:
 		return true
 	default:
 		return false
@@ -1709,6 +1838,16 @@ type ChangedTeam struct {
 	Name        string    `json:"name,omitempty,omitzero"`
 }
 
+// ChangedTemplate defines model for ChangedTemplate.
+type ChangedTemplate struct {
+	Architectures []string               `json:"architectures,omitempty,omitzero"`
+	Description   *string                `json:"description,omitempty"`
+	OsFamily      string                 `json:"os_family,omitempty,omitzero"`
+	Parameters    map[string]interface{} `json:"parameters,omitempty,omitzero"`
+	Status        string                 `json:"status,omitempty,omitzero"`
+	Text          string                 `json:"text,omitempty,omitzero"`
+}
+
 // ChangedToken defines model for ChangedToken.
 type ChangedToken struct {
 	// ExpiresIn Validity in seconds from now on, at most 100 years; 0 means no expiry
@@ -1956,6 +2095,9 @@ type FieldProblem struct {
 
 	// In Where the field is; stored is in what was stored before
 	In string `json:"in"`
+
+	// Line Of a text, from 1; absent where it is of none
+	Line int `json:"line,omitempty,omitzero"`
 }
 
 // Find A board controller that has answered, and the server behind it. status, server, matched_by and proposal are as the inventory is now
@@ -2237,6 +2379,15 @@ type GrantList struct {
 
 // Graph defines model for Graph.
 type Graph = schemas.Graph
+
+// HardwareRecord defines model for HardwareRecord.
+type HardwareRecord = schemas.HardwareRecord
+
+// HardwareRecordList defines model for HardwareRecordList.
+type HardwareRecordList struct {
+	Items []HardwareRecord `json:"items"`
+	Next  string           `json:"next,omitempty,omitzero"`
+}
 
 // Incident An incident and what the web UI shows of it
 type Incident struct {
@@ -2717,6 +2868,9 @@ type NewGrant struct {
 	User string `json:"user,omitempty,omitzero"`
 }
 
+// NewHardwareOverrides defines model for NewHardwareOverrides.
+type NewHardwareOverrides = schemas.HardwareOverrides
+
 // NewJoinToken defines model for NewJoinToken.
 type NewJoinToken struct {
 	// Accept What its machines propose is accepted at once where it contradicts nothing
@@ -2793,6 +2947,18 @@ type NewQuota struct {
 	Team string `json:"team,omitempty,omitzero"`
 }
 
+// NewRendering defines model for NewRendering.
+type NewRendering struct {
+	// Parameters What the schema of the template asks for
+	Parameters map[string]interface{} `json:"parameters,omitempty,omitzero"`
+
+	// Server For which server, by any of its names
+	Server string `json:"server"`
+
+	// Version Absent: the latest
+	Version int64 `json:"version,omitempty,omitzero"`
+}
+
 // NewReservation defines model for NewReservation.
 type NewReservation struct {
 	EndTime time.Time `json:"end_time"`
@@ -2858,6 +3024,20 @@ type NewTeam struct {
 
 	// Name Letters, digits and . _ @ -; no other team's in either case
 	Name string `json:"name"`
+}
+
+// NewTemplate defines model for NewTemplate.
+type NewTemplate struct {
+	Architectures []string `json:"architectures"`
+	Description   string   `json:"description,omitempty,omitzero"`
+	Name          string   `json:"name"`
+	OsFamily      string   `json:"os_family"`
+
+	// Parameters JSON Schema (2020-12) of an object. One that is `writeOnly`, or of the format `password`, is a reference to a secret, `secret:NAME`
+	Parameters map[string]interface{} `json:"parameters,omitempty,omitzero"`
+
+	// Text Template of a workflow of Tinkerbell: YAML with placeholders of text/template
+	Text string `json:"text"`
 }
 
 // NewToken defines model for NewToken.
@@ -3222,6 +3402,9 @@ type RefusedDescriptionList struct {
 	Next  string               `json:"next,omitempty,omitzero"`
 }
 
+// RenderedTemplate defines model for RenderedTemplate.
+type RenderedTemplate = schemas.RenderedTemplate
+
 // Reservation defines model for Reservation.
 type Reservation = schemas.Reservation
 
@@ -3510,6 +3693,24 @@ type TeamList struct {
 	Next  string `json:"next,omitempty,omitzero"`
 }
 
+// Template defines model for Template.
+type Template = schemas.Template
+
+// TemplateList defines model for TemplateList.
+type TemplateList struct {
+	Items []Template `json:"items"`
+	Next  string     `json:"next,omitempty,omitzero"`
+}
+
+// TemplateVersion defines model for TemplateVersion.
+type TemplateVersion = schemas.TemplateVersion
+
+// TemplateVersionList defines model for TemplateVersionList.
+type TemplateVersionList struct {
+	Items []TemplateVersion `json:"items"`
+	Next  string            `json:"next,omitempty,omitzero"`
+}
+
 // Threshold defines model for Threshold.
 type Threshold struct {
 	// Bound upper_fatal, upper_critical, upper_caution, lower_caution, lower_critical, lower_fatal, range_max, range_min
@@ -3597,6 +3798,9 @@ type QueryAllocation = string
 // QueryFields defines model for query_fields.
 type QueryFields = string
 
+// QueryHardware defines model for query_hardware.
+type QueryHardware = string
+
 // QueryID defines model for query_id.
 type QueryID = string
 
@@ -3620,6 +3824,9 @@ type QuerySource = string
 
 // QueryTeam defines model for query_team.
 type QueryTeam = string
+
+// QueryTemplate defines model for query_template.
+type QueryTemplate = string
 
 // QueryType defines model for query_type.
 type QueryType = string
@@ -4086,6 +4293,40 @@ type ListGrantsParams struct {
 type CreateGrantParams struct {
 	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// ListHardwareParams defines parameters for ListHardware.
+type ListHardwareParams struct {
+	// Server Only this server, by any of its names
+	Server string `form:"server,omitempty" json:"server,omitempty,omitzero"`
+
+	// Lacks Only those that lack this fact
+	Lacks ListHardwareParamsLacks `form:"lacks,omitempty" json:"lacks,omitempty,omitzero"`
+
+	// Installable Only those that lack nothing, or something
+	Installable *bool `form:"installable,omitempty" json:"installable,omitempty"`
+
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by id
+	Sort ListHardwareParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
+// ListHardwareParamsLacks defines parameters for ListHardware.
+type ListHardwareParamsLacks string
+
+// ListHardwareParamsSort defines parameters for ListHardware.
+type ListHardwareParamsSort string
+
+// PutHardwareParams defines parameters for PutHardware.
+type PutHardwareParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
 }
 
 // ListIncidentsParams defines parameters for ListIncidents.
@@ -4610,6 +4851,80 @@ type UpdateTeamParams struct {
 	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
 }
 
+// ListTemplatesParams defines parameters for ListTemplates.
+type ListTemplatesParams struct {
+	// Status Only those of this status
+	Status ListTemplatesParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
+
+	// OsFamily Only those of this family
+	OsFamily ListTemplatesParamsOsFamily `form:"os_family,omitempty" json:"os_family,omitempty,omitzero"`
+
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by id
+	Sort ListTemplatesParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
+// ListTemplatesParamsStatus defines parameters for ListTemplates.
+type ListTemplatesParamsStatus string
+
+// ListTemplatesParamsOsFamily defines parameters for ListTemplates.
+type ListTemplatesParamsOsFamily string
+
+// ListTemplatesParamsSort defines parameters for ListTemplates.
+type ListTemplatesParamsSort string
+
+// CreateTemplateParams defines parameters for CreateTemplate.
+type CreateTemplateParams struct {
+	// DryRun Only check: nothing is stored, and the answer is 200
+	DryRun bool `form:"dry_run,omitempty" json:"dry_run,omitempty,omitzero"`
+
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// DeleteTemplateParams defines parameters for DeleteTemplate.
+type DeleteTemplateParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// GetTemplateParams defines parameters for GetTemplate.
+type GetTemplateParams struct {
+	// Version Another version than the latest
+	Version int64 `form:"version,omitempty" json:"version,omitempty,omitzero"`
+}
+
+// UpdateTemplateParams defines parameters for UpdateTemplate.
+type UpdateTemplateParams struct {
+	// DryRun Only check: nothing is stored
+	DryRun bool `form:"dry_run,omitempty" json:"dry_run,omitempty,omitzero"`
+
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// RenderTemplateParams defines parameters for RenderTemplate.
+type RenderTemplateParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// ListTemplateVersionsParams defines parameters for ListTemplateVersions.
+type ListTemplateVersionsParams struct {
+	// After `next` of the previous page, of the same list in the same order
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
 // ListTokensParams defines parameters for ListTokens.
 type ListTokensParams struct {
 	// After `next` of the previous page, of the same list in the same order
@@ -4814,6 +5129,9 @@ type UpdateGPUConfigJSONRequestBody = NewGPUConfig
 // CreateGrantJSONRequestBody defines body for CreateGrant for application/json ContentType.
 type CreateGrantJSONRequestBody = NewGrant
 
+// PutHardwareJSONRequestBody defines body for PutHardware for application/json ContentType.
+type PutHardwareJSONRequestBody = NewHardwareOverrides
+
 // CorrectIncidentJSONRequestBody defines body for CorrectIncident for application/json ContentType.
 type CorrectIncidentJSONRequestBody = NewCorrection
 
@@ -4882,6 +5200,15 @@ type CreateTeamJSONRequestBody = NewTeam
 
 // UpdateTeamJSONRequestBody defines body for UpdateTeam for application/json ContentType.
 type UpdateTeamJSONRequestBody = ChangedTeam
+
+// CreateTemplateJSONRequestBody defines body for CreateTemplate for application/json ContentType.
+type CreateTemplateJSONRequestBody = NewTemplate
+
+// UpdateTemplateJSONRequestBody defines body for UpdateTemplate for application/json ContentType.
+type UpdateTemplateJSONRequestBody = ChangedTemplate
+
+// RenderTemplateJSONRequestBody defines body for RenderTemplate for application/json ContentType.
+type RenderTemplateJSONRequestBody = NewRendering
 
 // CreateTokenJSONRequestBody defines body for CreateToken for application/json ContentType.
 type CreateTokenJSONRequestBody = NewToken
@@ -5062,6 +5389,15 @@ type ServerInterface interface {
 	// GetGrant One grant
 	// (GET /grants/{id})
 	GetGrant(c *fiber.Ctx, id string) error
+	// ListHardware List servers as an installer sees them, by name
+	// (GET /hardware)
+	ListHardware(c *fiber.Ctx, params ListHardwareParams) error
+	// GetHardware A server as an installer sees it: what the inventory knows, what people say otherwise, and what lacks
+	// (GET /hardware/{server})
+	GetHardware(c *fiber.Ctx, server QueryHardware) error
+	// PutHardware Say of a server what the inventory does not, or says wrongly; what is left out is left to the inventory
+	// (PUT /hardware/{server})
+	PutHardware(c *fiber.Ctx, server QueryHardware, params PutHardwareParams) error
 	// ListIncidents List incidents: causes with everything they explain
 	// (GET /incidents)
 	ListIncidents(c *fiber.Ctx, params ListIncidentsParams) error
@@ -5284,6 +5620,27 @@ type ServerInterface interface {
 	// UpdateTeam Change a team; what is left out stays as it is. Needs the permission `users`
 	// (PUT /teams/{id})
 	UpdateTeam(c *fiber.Ctx, id QueryTeam, params UpdateTeamParams) error
+	// ListTemplates List the templates of installations by name, without their texts
+	// (GET /templates)
+	ListTemplates(c *fiber.Ctx, params ListTemplatesParams) error
+	// CreateTemplate Create a template, with its first version; needs the permission `inventory`, which engineers and admins have
+	// (POST /templates)
+	CreateTemplate(c *fiber.Ctx, params CreateTemplateParams) error
+	// DeleteTemplate Remove a template that nothing refers to, with its versions. Needs the permission `inventory`
+	// (DELETE /templates/{id})
+	DeleteTemplate(c *fiber.Ctx, id QueryTemplate, params DeleteTemplateParams) error
+	// GetTemplate One template, as its latest version has it or as another one has
+	// (GET /templates/{id})
+	GetTemplate(c *fiber.Ctx, id QueryTemplate, params GetTemplateParams) error
+	// UpdateTemplate Make the next version of a template, or retire it; what is left out stays as it is. Needs the permission `inventory`
+	// (PUT /templates/{id})
+	UpdateTemplate(c *fiber.Ctx, id QueryTemplate, params UpdateTemplateParams) error
+	// RenderTemplate Fill a template in for a server, and store nothing
+	// (POST /templates/{id}/render)
+	RenderTemplate(c *fiber.Ctx, id QueryTemplate, params RenderTemplateParams) error
+	// ListTemplateVersions List the versions of a template, the latest first, without their texts
+	// (GET /templates/{id}/versions)
+	ListTemplateVersions(c *fiber.Ctx, id QueryTemplate, params ListTemplateVersionsParams) error
 	// ListTokens List tokens by name; needs the permission `tokens`, which admins have
 	// (GET /tokens)
 	ListTokens(c *fiber.Ctx, params ListTokensParams) error
@@ -7882,6 +8239,165 @@ func (siw *ServerInterfaceWrapper) GetGrant(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetGrant(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListHardware operation middleware
+func (siw *ServerInterfaceWrapper) ListHardware(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListHardwareParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "server" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "server", query, &params.Server, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter server: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "lacks" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "lacks", query, &params.Lacks, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter lacks: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "installable" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "installable", query, &params.Installable, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter installable: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListHardware(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetHardware operation middleware
+func (siw *ServerInterfaceWrapper) GetHardware(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "server" -------------
+	var server QueryHardware
+
+	err = runtime.BindStyledParameterWithOptions("simple", "server", c.Params("server"), &server, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter server: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetHardware(c, server)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// PutHardware operation middleware
+func (siw *ServerInterfaceWrapper) PutHardware(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "server" -------------
+	var server QueryHardware
+
+	err = runtime.BindStyledParameterWithOptions("simple", "server", c.Params("server"), &server, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter server: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PutHardwareParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PutHardware(c, server, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -11265,6 +11781,404 @@ func (siw *ServerInterfaceWrapper) UpdateTeam(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListTemplates operation middleware
+func (siw *ServerInterfaceWrapper) ListTemplates(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListTemplatesParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter status: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "os_family" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "os_family", query, &params.OsFamily, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter os_family: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListTemplates(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CreateTemplate operation middleware
+func (siw *ServerInterfaceWrapper) CreateTemplate(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateTemplateParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", query, &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter dry_run: %w", err).Error())
+	}
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreateTemplate(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DeleteTemplate operation middleware
+func (siw *ServerInterfaceWrapper) DeleteTemplate(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryTemplate
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteTemplateParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeleteTemplate(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetTemplate operation middleware
+func (siw *ServerInterfaceWrapper) GetTemplate(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryTemplate
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetTemplateParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "version" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "version", query, &params.Version, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter version: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetTemplate(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UpdateTemplate operation middleware
+func (siw *ServerInterfaceWrapper) UpdateTemplate(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryTemplate
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateTemplateParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", query, &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter dry_run: %w", err).Error())
+	}
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UpdateTemplate(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RenderTemplate operation middleware
+func (siw *ServerInterfaceWrapper) RenderTemplate(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryTemplate
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RenderTemplateParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RenderTemplate(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListTemplateVersions operation middleware
+func (siw *ServerInterfaceWrapper) ListTemplateVersions(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryTemplate
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListTemplateVersionsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListTemplateVersions(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListTokens operation middleware
 func (siw *ServerInterfaceWrapper) ListTokens(c *fiber.Ctx) error {
 
@@ -12525,6 +13439,26 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/assets/:id", wrapper.GetAsset)
 
 	router.Get(options.BaseURL+"/assets/:id/versions", wrapper.ListAssetVersions)
+
+	router.Get(options.BaseURL+"/templates", wrapper.ListTemplates)
+
+	router.Post(options.BaseURL+"/templates", wrapper.CreateTemplate)
+
+	router.Delete(options.BaseURL+"/templates/:id", wrapper.DeleteTemplate)
+
+	router.Get(options.BaseURL+"/templates/:id", wrapper.GetTemplate)
+
+	router.Put(options.BaseURL+"/templates/:id", wrapper.UpdateTemplate)
+
+	router.Get(options.BaseURL+"/templates/:id/versions", wrapper.ListTemplateVersions)
+
+	router.Post(options.BaseURL+"/templates/:id/render", wrapper.RenderTemplate)
+
+	router.Get(options.BaseURL+"/hardware", wrapper.ListHardware)
+
+	router.Get(options.BaseURL+"/hardware/:server", wrapper.GetHardware)
+
+	router.Put(options.BaseURL+"/hardware/:server", wrapper.PutHardware)
 
 	router.Get(options.BaseURL+"/pools", wrapper.ListPools)
 
@@ -14828,6 +15762,149 @@ type GetGrantdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetGrantdefaultApplicationProblemPlusJSONResponse) VisitGetGrantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListHardwareRequestObject struct {
+	Params ListHardwareParams
+}
+
+type ListHardwareResponseObject interface {
+	VisitListHardwareResponse(ctx *fiber.Ctx) error
+}
+
+type ListHardware200JSONResponse HardwareRecordList
+
+func (response ListHardware200JSONResponse) VisitListHardwareResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListHardware200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListHardware200ApplicationXNdjsonResponse) VisitListHardwareResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+type ListHardwaredefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListHardwaredefaultApplicationProblemPlusJSONResponse) VisitListHardwareResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetHardwareRequestObject struct {
+	Server QueryHardware `json:"server"`
+}
+
+type GetHardwareResponseObject interface {
+	VisitGetHardwareResponse(ctx *fiber.Ctx) error
+}
+
+type GetHardware200ResponseHeaders struct {
+	ETag string
+}
+
+type GetHardware200JSONResponse struct {
+	Body    HardwareRecord
+	Headers GetHardware200ResponseHeaders
+}
+
+func (response GetHardware200JSONResponse) VisitGetHardwareResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetHardwaredefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetHardwaredefaultApplicationProblemPlusJSONResponse) VisitGetHardwareResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PutHardwareRequestObject struct {
+	Server QueryHardware `json:"server"`
+	Params PutHardwareParams
+	Body   *PutHardwareJSONRequestBody
+}
+
+type PutHardwareResponseObject interface {
+	VisitPutHardwareResponse(ctx *fiber.Ctx) error
+}
+
+type PutHardware200ResponseHeaders struct {
+	ETag string
+}
+
+type PutHardware200JSONResponse struct {
+	Body    HardwareRecord
+	Headers PutHardware200ResponseHeaders
+}
+
+func (response PutHardware200JSONResponse) VisitPutHardwareResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PutHardwaredefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PutHardwaredefaultApplicationProblemPlusJSONResponse) VisitPutHardwareResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -17927,6 +19004,327 @@ func (response UpdateTeamdefaultApplicationProblemPlusJSONResponse) VisitUpdateT
 	return ctx.JSON(&response.Body)
 }
 
+type ListTemplatesRequestObject struct {
+	Params ListTemplatesParams
+}
+
+type ListTemplatesResponseObject interface {
+	VisitListTemplatesResponse(ctx *fiber.Ctx) error
+}
+
+type ListTemplates200JSONResponse TemplateList
+
+func (response ListTemplates200JSONResponse) VisitListTemplatesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListTemplates200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListTemplates200ApplicationXNdjsonResponse) VisitListTemplatesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+type ListTemplatesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListTemplatesdefaultApplicationProblemPlusJSONResponse) VisitListTemplatesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateTemplateRequestObject struct {
+	Params CreateTemplateParams
+	Body   *CreateTemplateJSONRequestBody
+}
+
+type CreateTemplateResponseObject interface {
+	VisitCreateTemplateResponse(ctx *fiber.Ctx) error
+}
+
+type CreateTemplate200JSONResponse Template
+
+func (response CreateTemplate200JSONResponse) VisitCreateTemplateResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type CreateTemplate201ResponseHeaders struct {
+	ETag     string
+	Location string
+}
+
+type CreateTemplate201JSONResponse struct {
+	Body    Template
+	Headers CreateTemplate201ResponseHeaders
+}
+
+func (response CreateTemplate201JSONResponse) VisitCreateTemplateResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateTemplatedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateTemplatedefaultApplicationProblemPlusJSONResponse) VisitCreateTemplateResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DeleteTemplateRequestObject struct {
+	ID     QueryTemplate `json:"id"`
+	Params DeleteTemplateParams
+}
+
+type DeleteTemplateResponseObject interface {
+	VisitDeleteTemplateResponse(ctx *fiber.Ctx) error
+}
+
+type DeleteTemplate204Response struct {
+}
+
+func (response DeleteTemplate204Response) VisitDeleteTemplateResponse(ctx *fiber.Ctx) error {
+	ctx.Status(204)
+	return nil
+}
+
+type DeleteTemplatedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteTemplatedefaultApplicationProblemPlusJSONResponse) VisitDeleteTemplateResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetTemplateRequestObject struct {
+	ID     QueryTemplate `json:"id"`
+	Params GetTemplateParams
+}
+
+type GetTemplateResponseObject interface {
+	VisitGetTemplateResponse(ctx *fiber.Ctx) error
+}
+
+type GetTemplate200ResponseHeaders struct {
+	ETag string
+}
+
+type GetTemplate200JSONResponse struct {
+	Body    Template
+	Headers GetTemplate200ResponseHeaders
+}
+
+func (response GetTemplate200JSONResponse) VisitGetTemplateResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetTemplatedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetTemplatedefaultApplicationProblemPlusJSONResponse) VisitGetTemplateResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateTemplateRequestObject struct {
+	ID     QueryTemplate `json:"id"`
+	Params UpdateTemplateParams
+	Body   *UpdateTemplateJSONRequestBody
+}
+
+type UpdateTemplateResponseObject interface {
+	VisitUpdateTemplateResponse(ctx *fiber.Ctx) error
+}
+
+type UpdateTemplate200ResponseHeaders struct {
+	ETag string
+}
+
+type UpdateTemplate200JSONResponse struct {
+	Body    Template
+	Headers UpdateTemplate200ResponseHeaders
+}
+
+func (response UpdateTemplate200JSONResponse) VisitUpdateTemplateResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateTemplatedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdateTemplatedefaultApplicationProblemPlusJSONResponse) VisitUpdateTemplateResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RenderTemplateRequestObject struct {
+	ID     QueryTemplate `json:"id"`
+	Params RenderTemplateParams
+	Body   *RenderTemplateJSONRequestBody
+}
+
+type RenderTemplateResponseObject interface {
+	VisitRenderTemplateResponse(ctx *fiber.Ctx) error
+}
+
+type RenderTemplate200JSONResponse RenderedTemplate
+
+func (response RenderTemplate200JSONResponse) VisitRenderTemplateResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type RenderTemplatedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RenderTemplatedefaultApplicationProblemPlusJSONResponse) VisitRenderTemplateResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListTemplateVersionsRequestObject struct {
+	ID     QueryTemplate `json:"id"`
+	Params ListTemplateVersionsParams
+}
+
+type ListTemplateVersionsResponseObject interface {
+	VisitListTemplateVersionsResponse(ctx *fiber.Ctx) error
+}
+
+type ListTemplateVersions200JSONResponse TemplateVersionList
+
+func (response ListTemplateVersions200JSONResponse) VisitListTemplateVersionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListTemplateVersions200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListTemplateVersions200ApplicationXNdjsonResponse) VisitListTemplateVersionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+type ListTemplateVersionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListTemplateVersionsdefaultApplicationProblemPlusJSONResponse) VisitListTemplateVersionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListTokensRequestObject struct {
 	Params ListTokensParams
 }
@@ -19070,6 +20468,15 @@ type StrictServerInterface interface {
 	// GetGrant One grant
 	// (GET /grants/{id})
 	GetGrant(ctx context.Context, request GetGrantRequestObject) (GetGrantResponseObject, error)
+	// ListHardware List servers as an installer sees them, by name
+	// (GET /hardware)
+	ListHardware(ctx context.Context, request ListHardwareRequestObject) (ListHardwareResponseObject, error)
+	// GetHardware A server as an installer sees it: what the inventory knows, what people say otherwise, and what lacks
+	// (GET /hardware/{server})
+	GetHardware(ctx context.Context, request GetHardwareRequestObject) (GetHardwareResponseObject, error)
+	// PutHardware Say of a server what the inventory does not, or says wrongly; what is left out is left to the inventory
+	// (PUT /hardware/{server})
+	PutHardware(ctx context.Context, request PutHardwareRequestObject) (PutHardwareResponseObject, error)
 	// ListIncidents List incidents: causes with everything they explain
 	// (GET /incidents)
 	ListIncidents(ctx context.Context, request ListIncidentsRequestObject) (ListIncidentsResponseObject, error)
@@ -19292,6 +20699,27 @@ type StrictServerInterface interface {
 	// UpdateTeam Change a team; what is left out stays as it is. Needs the permission `users`
 	// (PUT /teams/{id})
 	UpdateTeam(ctx context.Context, request UpdateTeamRequestObject) (UpdateTeamResponseObject, error)
+	// ListTemplates List the templates of installations by name, without their texts
+	// (GET /templates)
+	ListTemplates(ctx context.Context, request ListTemplatesRequestObject) (ListTemplatesResponseObject, error)
+	// CreateTemplate Create a template, with its first version; needs the permission `inventory`, which engineers and admins have
+	// (POST /templates)
+	CreateTemplate(ctx context.Context, request CreateTemplateRequestObject) (CreateTemplateResponseObject, error)
+	// DeleteTemplate Remove a template that nothing refers to, with its versions. Needs the permission `inventory`
+	// (DELETE /templates/{id})
+	DeleteTemplate(ctx context.Context, request DeleteTemplateRequestObject) (DeleteTemplateResponseObject, error)
+	// GetTemplate One template, as its latest version has it or as another one has
+	// (GET /templates/{id})
+	GetTemplate(ctx context.Context, request GetTemplateRequestObject) (GetTemplateResponseObject, error)
+	// UpdateTemplate Make the next version of a template, or retire it; what is left out stays as it is. Needs the permission `inventory`
+	// (PUT /templates/{id})
+	UpdateTemplate(ctx context.Context, request UpdateTemplateRequestObject) (UpdateTemplateResponseObject, error)
+	// RenderTemplate Fill a template in for a server, and store nothing
+	// (POST /templates/{id}/render)
+	RenderTemplate(ctx context.Context, request RenderTemplateRequestObject) (RenderTemplateResponseObject, error)
+	// ListTemplateVersions List the versions of a template, the latest first, without their texts
+	// (GET /templates/{id}/versions)
+	ListTemplateVersions(ctx context.Context, request ListTemplateVersionsRequestObject) (ListTemplateVersionsResponseObject, error)
 	// ListTokens List tokens by name; needs the permission `tokens`, which admins have
 	// (GET /tokens)
 	ListTokens(ctx context.Context, request ListTokensRequestObject) (ListTokensResponseObject, error)
@@ -20906,6 +22334,102 @@ func (sh *strictHandler) GetGrant(ctx *fiber.Ctx, id string) error {
 		return err
 	} else if validResponse, ok := response.(GetGrantResponseObject); ok {
 		if err := validResponse.VisitGetGrantResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListHardware operation middleware
+func (sh *strictHandler) ListHardware(ctx *fiber.Ctx, params ListHardwareParams) error {
+	var request ListHardwareRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListHardware(ctx.UserContext(), request.(ListHardwareRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListHardware")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListHardwareResponseObject); ok {
+		if err := validResponse.VisitListHardwareResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetHardware operation middleware
+func (sh *strictHandler) GetHardware(ctx *fiber.Ctx, server QueryHardware) error {
+	var request GetHardwareRequestObject
+
+	request.Server = server
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetHardware(ctx.UserContext(), request.(GetHardwareRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetHardware")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetHardwareResponseObject); ok {
+		if err := validResponse.VisitGetHardwareResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PutHardware operation middleware
+func (sh *strictHandler) PutHardware(ctx *fiber.Ctx, server QueryHardware, params PutHardwareParams) error {
+	var request PutHardwareRequestObject
+
+	request.Server = server
+	request.Params = params
+
+	var body PutHardwareJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PutHardware(ctx.UserContext(), request.(PutHardwareRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutHardware")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PutHardwareResponseObject); ok {
+		if err := validResponse.VisitPutHardwareResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -23237,6 +24761,242 @@ func (sh *strictHandler) UpdateTeam(ctx *fiber.Ctx, id QueryTeam, params UpdateT
 		return err
 	} else if validResponse, ok := response.(UpdateTeamResponseObject); ok {
 		if err := validResponse.VisitUpdateTeamResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListTemplates operation middleware
+func (sh *strictHandler) ListTemplates(ctx *fiber.Ctx, params ListTemplatesParams) error {
+	var request ListTemplatesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListTemplates(ctx.UserContext(), request.(ListTemplatesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListTemplates")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListTemplatesResponseObject); ok {
+		if err := validResponse.VisitListTemplatesResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateTemplate operation middleware
+func (sh *strictHandler) CreateTemplate(ctx *fiber.Ctx, params CreateTemplateParams) error {
+	var request CreateTemplateRequestObject
+
+	request.Params = params
+
+	var body CreateTemplateJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateTemplate(ctx.UserContext(), request.(CreateTemplateRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateTemplate")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateTemplateResponseObject); ok {
+		if err := validResponse.VisitCreateTemplateResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteTemplate operation middleware
+func (sh *strictHandler) DeleteTemplate(ctx *fiber.Ctx, id QueryTemplate, params DeleteTemplateParams) error {
+	var request DeleteTemplateRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteTemplate(ctx.UserContext(), request.(DeleteTemplateRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteTemplate")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteTemplateResponseObject); ok {
+		if err := validResponse.VisitDeleteTemplateResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetTemplate operation middleware
+func (sh *strictHandler) GetTemplate(ctx *fiber.Ctx, id QueryTemplate, params GetTemplateParams) error {
+	var request GetTemplateRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTemplate(ctx.UserContext(), request.(GetTemplateRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTemplate")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetTemplateResponseObject); ok {
+		if err := validResponse.VisitGetTemplateResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdateTemplate operation middleware
+func (sh *strictHandler) UpdateTemplate(ctx *fiber.Ctx, id QueryTemplate, params UpdateTemplateParams) error {
+	var request UpdateTemplateRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body UpdateTemplateJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdateTemplate(ctx.UserContext(), request.(UpdateTemplateRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdateTemplate")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdateTemplateResponseObject); ok {
+		if err := validResponse.VisitUpdateTemplateResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RenderTemplate operation middleware
+func (sh *strictHandler) RenderTemplate(ctx *fiber.Ctx, id QueryTemplate, params RenderTemplateParams) error {
+	var request RenderTemplateRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body RenderTemplateJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RenderTemplate(ctx.UserContext(), request.(RenderTemplateRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RenderTemplate")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RenderTemplateResponseObject); ok {
+		if err := validResponse.VisitRenderTemplateResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListTemplateVersions operation middleware
+func (sh *strictHandler) ListTemplateVersions(ctx *fiber.Ctx, id QueryTemplate, params ListTemplateVersionsParams) error {
+	var request ListTemplateVersionsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListTemplateVersions(ctx.UserContext(), request.(ListTemplateVersionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListTemplateVersions")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListTemplateVersionsResponseObject); ok {
+		if err := validResponse.VisitListTemplateVersionsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

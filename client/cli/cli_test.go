@@ -66,6 +66,36 @@ func (s *server) run(t *testing.T, stdin string, args ...string) (out, notes str
 	return o.String(), e.String(), err
 }
 
+// What is long is in a file, as JSON or as YAML.
+func TestABodyIsAFile(t *testing.T) {
+	s := serve(t, func(int, request) (int, string) { return http.StatusCreated, `{"name":"a"}` })
+	for name, text := range map[string]string{
+		"a.json": `{"name":"a","os_family":"other","architectures":["x86_64"],"text":"x: 1\n"}`,
+		"a.yaml": "name: a\nos_family: other\narchitectures: [x86_64]\ntext: |\n  x: 1\n",
+	} {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.run(t, "", "templates", "create", "-f", file, "--dry-run"); err != nil {
+			t.Error(name, err)
+			continue
+		}
+		r := s.got[len(s.got)-1]
+		want := `{"architectures":["x86_64"],"name":"a","os_family":"other","text":"x: 1\n"}`
+		if r.path != "/api/v1/templates" || r.query != "dry_run=true" || strings.TrimSpace(r.body) != want {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "bad.yml")
+	if err := os.WriteFile(file, []byte("name: [a"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.run(t, "", "templates", "create", "-f", file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Error(err)
+	}
+}
+
 func TestARouteIsACommand(t *testing.T) {
 	s := serve(t, func(int, request) (int, string) { return http.StatusOK, `{"items":[]}` })
 	for _, tc := range []struct {

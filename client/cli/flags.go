@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
 )
 
 // help is what a flag says of itself.
@@ -138,7 +140,7 @@ func (r *route) body(c *cobra.Command) func(*cobra.Command) (any, error) {
 	}
 	fields := make(map[string]field)
 	r.fields(c, m.Schema.Value, nil, fields)
-	c.Flags().String("body", "", "the request as JSON: a `file`, or - for standard input")
+	c.Flags().StringP("body", "f", "", "the request as JSON, or as YAML where its name ends so: a `file`, or - for standard input")
 	required := r.op.RequestBody.Value.Required
 	return func(cmd *cobra.Command) (any, error) {
 		out, err := r.whole(cmd)
@@ -207,6 +209,12 @@ func (r *route) whole(cmd *cobra.Command) (map[string]any, error) {
 		in = f
 	}
 	var out map[string]any
+	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
+		if err := yaml.NewDecoder(in).Decode(&out); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return out, nil
+	}
 	d := json.NewDecoder(in)
 	d.UseNumber()
 	if err := d.Decode(&out); err != nil {

@@ -86,6 +86,13 @@ func fail(f *schemas.Find, err error) {
 	}
 }
 
+// What systems say that they start by, and what processors are (DSP0268, ComputerSystem and
+// Processor), in the words of the inventory.
+var (
+	bootModes     = map[string]string{"UEFI": schemas.BootUEFI, "Legacy": schemas.BootBIOS}
+	architectures = map[string]string{"x86-64": schemas.ArchX86, "ARM-A64": schemas.ArchARM, "x86": schemas.ArchX86, "ARM": schemas.ArchARM}
+)
+
 // redfish reads a service, over one connection. Nothing is told to whoever has no certificate that
 // we trust, and a credential that is refused is not tried again.
 func (a *asker) redfish(ctx context.Context, at netip.AddrPort, f *schemas.Find) (answers bool) {
@@ -123,6 +130,7 @@ func (a *asker) redfish(ctx context.Context, at netip.AddrPort, f *schemas.Find)
 	f.Hardware = schemas.Hardware{
 		Manufacturer: cmp.Or(word(s.String("Manufacturer")), f.Manufacturer), Model: cmp.Or(word(s.String("Model")), f.Model),
 		SerialNumber: cmp.Or(word(s.String("SerialNumber")), word(s.String("SKU"))), UUID: word(s.String("UUID")), Hostname: word(s.String("HostName")),
+		BootMode: bootModes[s.Object("Boot").String("BootSourceOverrideMode")],
 	}
 	// GPUs may be those of another system, that of their baseboard.
 	systems, _, err := c.Members(ctx, cmp.Or(root.Link("Systems"), "/redfish/v1/Systems"))
@@ -143,6 +151,9 @@ func (a *asker) redfish(ctx context.Context, at netip.AddrPort, f *schemas.Find)
 			all, bad, err := c.Members(ctx, path)
 			lost("processors", bad, err)
 			for _, p := range all {
+				if p.String("ProcessorType") == "CPU" && x.ID() == s.ID() {
+					f.Architecture = cmp.Or(f.Architecture, architectures[p.String("InstructionSet")], architectures[p.String("ProcessorArchitecture")])
+				}
 				if kind := p.String("ProcessorType"); (kind == "GPU" || kind == "Accelerator") && p.Object("Status").String("State") != "Absent" && len(f.GPUs) < maxParts {
 					f.GPUs = append(f.GPUs, schemas.FoundPart{
 						Name: word(p.String("Id")), Model: word(p.String("Model")), SerialNumber: word(p.String("SerialNumber")), UUID: word(p.String("UUID")),

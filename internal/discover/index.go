@@ -290,6 +290,7 @@ func Fragment(f *schemas.Find, server string) []schemas.Resource {
 	}
 	out := []schemas.Resource{{ID: server, Kind: schemas.KindServer, Attrs: schemas.AttrsOf(attrs(
 		schemas.AttrModel, f.Model, schemas.AttrSerial, identity(f.SerialNumber), schemas.AttrUUID, identity(f.UUID),
+		schemas.AttrArchitecture, f.Architecture, schemas.AttrBootMode, f.BootMode,
 	))}}
 	number := func(parts []schemas.FoundPart) map[int]int { // where the numbers at the ends tell all from one another
 		seen := map[int]int{}

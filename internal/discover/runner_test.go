@@ -260,7 +260,8 @@ func TestASweepFindsWhatAnswers(t *testing.T) {
 	info := h.fleet.BMC("gpu-r01-02").Info()
 	f := at["127.0.9.3"]
 	if f.Status != schemas.ServerDiscovered || f.SerialNumber != info.Serial || f.UUID != info.UUID || f.Model != info.Model || len(f.GPUs) != 8 || f.GPUs[3].Name != "GPU_3" ||
-		"GPU-"+f.GPUs[3].UUID != stranger || len(f.NICs) != len(info.MACs) || f.NICs[0].MAC != info.MACs[0] {
+		"GPU-"+f.GPUs[3].UUID != stranger || len(f.NICs) != len(info.MACs) || f.NICs[0].MAC != info.MACs[0] ||
+		f.Architecture != schemas.ArchX86 || f.BootMode != schemas.BootUEFI {
 		t.Errorf("a new server is %+v", f)
 	}
 	if p := f.Proposal; p == nil || p.Name != "gpu-r01-02" || len(p.Places) != 1 || p.Places[0].Parent != "dc1-r01" || p.Places[0].Confidence != .8 {

@@ -98,6 +98,10 @@ func (c *comparison) server(who Who, d *Description) {
 	c.identify(r, known, schemas.AttrSerial, d.Serial)
 	c.identify(r, known, schemas.AttrUUID, d.UUID)
 	c.fill(r, known, schemas.AttrModel, d.Product)
+	if !known { // of those that are, it is no reason for a proposal by itself
+		c.fill(r, known, schemas.AttrArchitecture, d.Architecture)
+		c.fill(r, known, schemas.AttrBootMode, d.BootMode)
+	}
 	if who.Machine != "" {
 		c.fill(r, known, schemas.AttrAgentAddress, schemas.AgentDialsIn)
 	}

@@ -35,7 +35,7 @@ var described = []struct {
 }
 
 var scalars = []string{
-	"/identity/state/digest", "/identity/state/product", "/identity/state/serial", "/identity/state/uuid", "/identity/state/hostname",
+	"/identity/state/digest", "/identity/state/product", "/identity/state/serial", "/identity/state/uuid", "/identity/state/hostname", "/identity/state/architecture", "/identity/state/boot-mode",
 	"/identity/state/agent-version", "/host/state/boot-id",
 }
 
@@ -179,6 +179,7 @@ func Describe(ctx context.Context, client gpb.GNMIClient) (*Description, error) 
 		Digest: top["/identity/state/digest"], Boot: top["/host/state/boot-id"], Product: top["/identity/state/product"],
 		Version: top["/identity/state/agent-version"],
 		Serial:  top["/identity/state/serial"], UUID: top["/identity/state/uuid"], Hostname: top["/identity/state/hostname"],
+		Architecture: top["/identity/state/architecture"], BootMode: top["/identity/state/boot-mode"],
 		GPUs: parts("/gpus/gpu", func(p *Part, v map[string]string) {
 			p.UUID, p.Serial, p.PCI, p.Model = v["uuid"], v["serial"], v["pci"], v["product"]
 		}),

@@ -117,6 +117,7 @@ type Part struct{ Name, Serial, UUID, PCI, MAC, Model string }
 type Description struct {
 	Digest, Boot, Version                string
 	Product, Serial, UUID, Hostname      string
+	Architecture, BootMode               string // x86_64 or aarch64; uefi or bios
 	GPUs, NVSwitches, NICs, Disks, DIMMs []Part
 	Neighbors                            []Neighbor
 }

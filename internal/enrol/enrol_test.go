@@ -127,7 +127,7 @@ func TestWhatAnAgentSaysIsHeldAgainstTheInventory(t *testing.T) {
 			d.NICs = []Part{{Name: "ens1", MAC: "b8:3f:d2:4a:11:0e", PCI: "0000:01:00.0"}, {Name: "ens2", MAC: "b8:3f:d2:4a:11:0e", PCI: "0000:02:00.0"}}
 		}, []string{"added nic a/ens1", "added nic a/ens2", "conflict network a/ens1 a/nic0 leaf-1/Ethernet1"}},
 		"a server of which nobody knows": {Who{Machine: key}, func(d *Description) {
-			*d = Description{Hostname: "gpu-9.example.org", Serial: "SN9", Product: "XE9680"}
+			*d = Description{Hostname: "gpu-9.example.org", Serial: "SN9", Product: "XE9680", Architecture: "x86_64", BootMode: "uefi"}
 		}, []string{"added server gpu-9"}},
 		"a machine that stands nowhere, with a host name of the inventory": {
 			Who{Machine: key},
@@ -253,14 +253,17 @@ func TestTheSameIsOneProposalAndANewerOneTakesItsPlace(t *testing.T) {
 func TestWhatIsAcceptedIsInTheInventory(t *testing.T) {
 	o := newOffice(t)
 	o.joins(t, join.Spec{Name: "image", Uses: 5})
-	d := &Description{Hostname: "gpu-9", Serial: "SN9", GPUs: []Part{{Name: "gpu0", PCI: "0000:1b:00.0", UUID: "GPU-99999999-0000-0000-0000-000000000000"}}}
+	d := &Description{
+		Hostname: "gpu-9", Serial: "SN9", Architecture: "x86_64", BootMode: "uefi",
+		GPUs: []Part{{Name: "gpu0", PCI: "0000:1b:00.0", UUID: "GPU-99999999-0000-0000-0000-000000000000"}},
+	}
 	p, _ := o.offer(t, Who{Machine: key, Token: "image"}, d)
 	got, err := o.desk.Accept(t.Context(), p.ID, "", "ana", "")
 	if err != nil || got.State != Accepted || got.DecidedBy != "ana" {
 		t.Fatalf("%+v %v", got, err)
 	}
 	r, _ := o.desk.Inventory.Snapshot().Resource("gpu-9")
-	want := schemas.Resource{ID: "gpu-9", Kind: "server", Attrs: schemas.AttrsOf(map[string]string{"serial": "SN9", "agent_address": "tunnel"})}
+	want := schemas.Resource{ID: "gpu-9", Kind: "server", Attrs: schemas.AttrsOf(map[string]string{"serial": "SN9", "agent_address": "tunnel", "architecture": "x86_64", "boot_mode": "uefi"})}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Error(diff)
 	}

@@ -362,6 +362,15 @@ ChangedTeam = TypedDict("ChangedTeam", {
     "name": NotRequired[str],
 })
 
+ChangedTemplate = TypedDict("ChangedTemplate", {
+    "architectures": NotRequired[list[Literal["x86_64", "aarch64"]]],
+    "description": NotRequired[str],
+    "os_family": NotRequired[Literal["talos", "flatcar", "ubuntu", "other"]],
+    "parameters": NotRequired[dict[str, Any]],
+    "status": NotRequired[Literal["active", "retired"]],
+    "text": NotRequired[str],
+})
+
 ChangedToken = TypedDict("ChangedToken", {
     "expires_in": NotRequired[int],
     "role": NotRequired[Literal["viewer", "operator", "engineer", "admin"]],
@@ -654,10 +663,13 @@ FieldProblem = TypedDict("FieldProblem", {
     "detail": str,
     "field": str,
     "in": Literal["body", "query", "path", "header", "stored"],
+    "line": NotRequired[int],
 })
 
 Find = TypedDict("Find", {
     "address": str,
+    "architecture": NotRequired[Literal["x86_64", "aarch64"]],
+    "boot_mode": NotRequired[Literal["uefi", "bios"]],
     "discovery_id": str,
     "gpus": list["FoundPart"],
     "hostname": NotRequired[str],
@@ -907,6 +919,29 @@ GrantList = TypedDict("GrantList", {
 Graph = TypedDict("Graph", {
     "edges": list[dict[str, Any]],
     "nodes": list[dict[str, Any]],
+})
+
+HardwareRecord = TypedDict("HardwareRecord", {
+    "bmc_ref": dict[str, Any],
+    "changed_at": NotRequired[str],
+    "changed_by": NotRequired[str],
+    "conflicts": list[dict[str, Any]],
+    "disks": list[dict[str, Any]],
+    "facts": list[dict[str, Any]],
+    "id": str,
+    "installable": bool,
+    "interfaces": list[dict[str, Any]],
+    "lacks": list[str],
+    "metadata": dict[str, Any],
+    "model": str,
+    "name": str,
+    "overrides": dict[str, Any],
+    "version": int,
+})
+
+HardwareRecordList = TypedDict("HardwareRecordList", {
+    "items": list["HardwareRecord"],
+    "next": NotRequired[str],
 })
 
 Incident = TypedDict("Incident", {
@@ -1201,6 +1236,19 @@ NewGrant = TypedDict("NewGrant", {
     "user": NotRequired[str],
 })
 
+NewHardwareOverrides = TypedDict("NewHardwareOverrides", {
+    "allow_pxe": NotRequired[bool],
+    "allow_workflow": NotRequired[bool],
+    "architecture": NotRequired[Literal["x86_64", "aarch64"]],
+    "bmc_ref": NotRequired[dict[str, Any]],
+    "boot_disk": NotRequired[str],
+    "boot_mac": NotRequired[str],
+    "boot_mode": NotRequired[Literal["uefi", "bios"]],
+    "template": NotRequired[str],
+    "template_version": NotRequired[int],
+    "user_data": NotRequired[str],
+})
+
 NewJoinToken = TypedDict("NewJoinToken", {
     "accept": NotRequired[bool],
     "expires_in": NotRequired[int],
@@ -1239,6 +1287,12 @@ NewQuota = TypedDict("NewQuota", {
     "team": NotRequired[str],
 })
 
+NewRendering = TypedDict("NewRendering", {
+    "parameters": NotRequired[dict[str, Any]],
+    "server": str,
+    "version": NotRequired[int],
+})
+
 NewReservation = TypedDict("NewReservation", {
     "end_time": str,
     "gpus": NotRequired[int],
@@ -1274,6 +1328,15 @@ NewTeam = TypedDict("NewTeam", {
     "description": NotRequired[str],
     "members": NotRequired[list[str]],
     "name": str,
+})
+
+NewTemplate = TypedDict("NewTemplate", {
+    "architectures": list[Literal["x86_64", "aarch64"]],
+    "description": NotRequired[str],
+    "name": str,
+    "os_family": Literal["talos", "flatcar", "ubuntu", "other"],
+    "parameters": NotRequired[dict[str, Any]],
+    "text": str,
 })
 
 NewToken = TypedDict("NewToken", {
@@ -1565,6 +1628,17 @@ RefusedDescriptionList = TypedDict("RefusedDescriptionList", {
     "next": NotRequired[str],
 })
 
+RenderedTemplate = TypedDict("RenderedTemplate", {
+    "secrets": list[str],
+    "server": str,
+    "server_id": str,
+    "steps": list[dict[str, Any]],
+    "template": str,
+    "template_id": str,
+    "text": str,
+    "version": int,
+})
+
 Reservation = TypedDict("Reservation", {
     "created_at": str,
     "created_by": str,
@@ -1795,6 +1869,41 @@ Team = TypedDict("Team", {
 
 TeamList = TypedDict("TeamList", {
     "items": list["Team"],
+    "next": NotRequired[str],
+})
+
+Template = TypedDict("Template", {
+    "architectures": list[Literal["x86_64", "aarch64"]],
+    "created_at": str,
+    "description": str,
+    "id": str,
+    "name": str,
+    "os_family": Literal["talos", "flatcar", "ubuntu", "other"],
+    "parameters": NotRequired[dict[str, Any]],
+    "status": Literal["active", "retired"],
+    "text": NotRequired[str],
+    "updated_at": str,
+    "version": int,
+    "version_at": str,
+    "version_by": str,
+})
+
+TemplateList = TypedDict("TemplateList", {
+    "items": list["Template"],
+    "next": NotRequired[str],
+})
+
+TemplateVersion = TypedDict("TemplateVersion", {
+    "architectures": list[Literal["x86_64", "aarch64"]],
+    "description": str,
+    "os_family": Literal["talos", "flatcar", "ubuntu", "other"],
+    "version": int,
+    "version_at": str,
+    "version_by": str,
+})
+
+TemplateVersionList = TypedDict("TemplateVersionList", {
+    "items": list["TemplateVersion"],
     "next": NotRequired[str],
 })
 
@@ -2313,6 +2422,31 @@ class Api(Transport):
     def delete_grant(self, id: str) -> None:
         """Take a grant back, which counts at the next request."""
         self._do("DELETE", f"/grants/{_part(id)}")
+
+    def list_hardware(self, *, server: str | None = None, lacks: Literal["architecture", "boot_mode", "boot_mac", "boot_disk", "bmc_address", "bmc_kind", "bmc_credential"] | None = None, installable: bool | None = None, sort: Literal["name", "-name", "model", "-model"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "HardwareRecordList":
+        """List servers as an installer sees them, by name."""
+        answer: "HardwareRecordList" = self._do("GET", "/hardware", query={"server": server, "lacks": lacks, "installable": installable, "sort": sort, "after": after, "limit": limit, "fields": fields})
+        return answer
+
+    def iter_hardware(self, *, server: str | None = None, lacks: Literal["architecture", "boot_mode", "boot_mac", "boot_disk", "bmc_address", "bmc_kind", "bmc_credential"] | None = None, installable: bool | None = None, sort: Literal["name", "-name", "model", "-model"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["HardwareRecord"]:
+        """List servers as an installer sees them, by name."""
+        query: dict[str, Any] = {"server": server, "lacks": lacks, "installable": installable, "sort": sort, "limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", "/hardware", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
+
+    def get_hardware(self, server: str) -> "HardwareRecord":
+        """A server as an installer sees it: what the inventory knows, what people say otherwise, and what lacks."""
+        answer: "HardwareRecord" = self._do("GET", f"/hardware/{_part(server)}")
+        return answer
+
+    def put_hardware(self, server: str, body: "NewHardwareOverrides", *, if_match: str | None = None) -> "HardwareRecord":
+        """Say of a server what the inventory does not, or says wrongly; what is left out is left to the inventory."""
+        answer: "HardwareRecord" = self._do("PUT", f"/hardware/{_part(server)}", if_match=if_match, body=body)
+        return answer
 
     def list_incidents(self, *, status: Literal["open", "closed", "merged"] | None = None, since: str | None = None, sort: Literal["opened", "-opened"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "IncidentList":
         """List incidents: causes with everything they explain."""
@@ -2839,6 +2973,60 @@ class Api(Transport):
     def delete_team(self, id: str, *, if_match: str | None = None) -> None:
         """Remove a team; its members stay. Needs the permission `users`."""
         self._do("DELETE", f"/teams/{_part(id)}", if_match=if_match)
+
+    def list_templates(self, *, status: Literal["active", "retired"] | None = None, os_family: Literal["talos", "flatcar", "ubuntu", "other"] | None = None, sort: Literal["name", "-name", "created_at", "-created_at", "updated_at", "-updated_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "TemplateList":
+        """List the templates of installations by name, without their texts."""
+        answer: "TemplateList" = self._do("GET", "/templates", query={"status": status, "os_family": os_family, "sort": sort, "after": after, "limit": limit, "fields": fields})
+        return answer
+
+    def iter_templates(self, *, status: Literal["active", "retired"] | None = None, os_family: Literal["talos", "flatcar", "ubuntu", "other"] | None = None, sort: Literal["name", "-name", "created_at", "-created_at", "updated_at", "-updated_at"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Template"]:
+        """List the templates of installations by name, without their texts."""
+        query: dict[str, Any] = {"status": status, "os_family": os_family, "sort": sort, "limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", "/templates", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
+
+    def create_template(self, body: "NewTemplate", *, dry_run: bool | None = None) -> "Template":
+        """Create a template, with its first version; needs the permission `inventory`, which engineers and admins have."""
+        answer: "Template" = self._do("POST", "/templates", once=True, query={"dry_run": dry_run}, body=body)
+        return answer
+
+    def get_template(self, id: str, *, version: int | None = None) -> "Template":
+        """One template, as its latest version has it or as another one has."""
+        answer: "Template" = self._do("GET", f"/templates/{_part(id)}", query={"version": version})
+        return answer
+
+    def update_template(self, id: str, body: "ChangedTemplate", *, if_match: str | None = None, dry_run: bool | None = None) -> "Template":
+        """Make the next version of a template, or retire it; what is left out stays as it is. Needs the permission `inventory`."""
+        answer: "Template" = self._do("PUT", f"/templates/{_part(id)}", if_match=if_match, query={"dry_run": dry_run}, body=body)
+        return answer
+
+    def delete_template(self, id: str, *, if_match: str | None = None) -> None:
+        """Remove a template that nothing refers to, with its versions. Needs the permission `inventory`."""
+        self._do("DELETE", f"/templates/{_part(id)}", if_match=if_match)
+
+    def render_template(self, id: str, body: "NewRendering") -> "RenderedTemplate":
+        """Fill a template in for a server, and store nothing."""
+        answer: "RenderedTemplate" = self._do("POST", f"/templates/{_part(id)}/render", once=True, body=body)
+        return answer
+
+    def list_template_versions(self, id: str, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "TemplateVersionList":
+        """List the versions of a template, the latest first, without their texts."""
+        answer: "TemplateVersionList" = self._do("GET", f"/templates/{_part(id)}/versions", query={"after": after, "limit": limit, "fields": fields})
+        return answer
+
+    def iter_template_versions(self, id: str, *, limit: int | None = None, fields: str | None = None) -> Iterator["TemplateVersion"]:
+        """List the versions of a template, the latest first, without their texts."""
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", f"/templates/{_part(id)}/versions", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
 
     def list_tokens(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "TokenList":
         """List tokens by name; needs the permission `tokens`, which admins have."""

@@ -290,7 +290,7 @@ func (v *view) processors(path string, seg []string) object {
 	}
 	if n, ok := strings.CutPrefix(seg[0], "CPU_"); ok && len(seg) == 1 && slices.Contains(cpus, "cpu"+n) {
 		return object{
-			"@odata.id": path, "@odata.type": "#Processor.v1_20_0.Processor", "Id": seg[0], "Name": "CPU " + n, "ProcessorType": "CPU",
+			"@odata.id": path, "@odata.type": "#Processor.v1_20_0.Processor", "Id": seg[0], "Name": "CPU " + n, "ProcessorType": "CPU", "ProcessorArchitecture": "x86", "InstructionSet": "x86-64",
 			"Socket": "CPU" + n, "Status": enabled("OK"), "Links": object{"Chassis": link(boardPath)},
 		}
 	}

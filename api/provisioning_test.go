@@ -1,0 +1,217 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"auspex/api"
+	"auspex/api/access"
+	"auspex/api/apigen"
+	"auspex/internal/cmdb"
+	"auspex/schemas"
+)
+
+// newTemplate is one that asks for nothing.
+const newTemplate = `{"name":"plain","os_family":"other","architectures":["x86_64"],
+"text":"version: \"0.1\"\nname: plain\nglobal_timeout: 60\ntasks:\n- name: t\n  worker: any\n  actions:\n  - {name: a, image: \"a:1\", timeout: 5}\n"}`
+
+// ubuntu is one that asks for parameters, a secret among them, and for the hardware.
+func ubuntu(t *testing.T, text string) string {
+	t.Helper()
+	b, err := json.Marshal(map[string]any{
+		"name": "ubuntu", "os_family": "ubuntu", "architectures": []string{"x86_64"}, "text": text,
+		"parameters": map[string]any{"type": "object", "required": []string{"url"}, "properties": map[string]any{
+			"url":   map[string]any{"type": "string", "format": "uri", "examples": []string{"http://images/a.gz"}},
+			"token": map[string]any{"type": "string", "writeOnly": true},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+const ubuntuText = `version: "0.1"
+name: ubuntu
+global_timeout: 1800
+tasks:
+  - name: install
+    worker: "{{ .device_1 }}"
+    actions:
+      - name: write
+        image: quay.io/tinkerbell/actions/image2disk:v1.0.0
+        timeout: 600
+        environment:
+          DEST_DISK: {{ index .Hardware.Disks 0 }}
+          IMG_URL: {{ .url | quote }}
+          TOKEN: "{{ .token | default "none" }}"
+`
+
+func TestATemplateIsMadeChangedAndRetired(t *testing.T) {
+	w := start(t, false, withEstate(t, 2))
+	w.engineer(t)
+	do := func(method, path, tag, text string) answer {
+		return w.do(t, access.RoleEngineer, method, path, tag, text)
+	}
+	made := do(http.MethodPost, "templates", "", ubuntu(t, ubuntuText))
+	v := got[schemas.Template](t, made, http.StatusCreated)
+	if made.header.Get("Location") != "/api/v1/templates/"+v.ID || made.header.Get("ETag") != `"1"` || v.Version != 1 || v.VersionBy != "engineer" || v.Text != ubuntuText {
+		t.Errorf("%v %s", made.header, made.body)
+	}
+	refusal(t, "taken", do(http.MethodPost, "templates", "", ubuntu(t, ubuntuText)), http.StatusConflict, "name_taken", "name")
+	refusal(t, "a UUID", do(http.MethodPost, "templates", "", strings.Replace(newTemplate, "plain", v.ID, 1)), http.StatusBadRequest, "bad_body", "name")
+	p := refusal(t, "no tag", do(http.MethodPut, "templates/ubuntu", "", ubuntuBody(t, strings.Replace(ubuntuText, ":v1.0.0", "", 1))), http.StatusBadRequest, "bad_template", "text")
+	if len(p.Errors) == 1 && p.Errors[0].Line != 9 || !strings.Contains(p.Detail, "line 9") {
+		t.Errorf("%+v", p)
+	}
+	// A dry run checks and stores nothing.
+	if a := do(http.MethodPost, "templates?dry_run=1", "", newTemplate); a.status != http.StatusOK || !strings.Contains(string(a.body), `"00000000-0000-0000-0000-000000000000"`) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	refusal(t, "a dry run", do(http.MethodPost, "templates?dry_run=1", "", strings.Replace(newTemplate, "a:1", "a", 1)), http.StatusBadRequest, "bad_template", "text")
+	next := ubuntuBody(t, strings.Replace(ubuntuText, "v1.0.0", "v1.0.1", 1))
+	if a := do(http.MethodPut, "templates/ubuntu?dry_run=1", `"1"`, next); a.status != http.StatusOK || a.header.Get("ETag") != `"1"` {
+		t.Errorf("%d %v %s", a.status, a.header, a.body)
+	}
+	refusal(t, "nothing there", do(http.MethodGet, "templates/plain", "", ""), http.StatusNotFound, "not_found", "")
+	// The next version, by id; the first one stays.
+	v = got[schemas.Template](t, do(http.MethodPut, "templates/"+v.ID, `"1"`, next), http.StatusOK)
+	refusal(t, "changed meanwhile", do(http.MethodPut, "templates/ubuntu", `"1"`, next), http.StatusPreconditionFailed, "changed_meanwhile", "")
+	first := got[schemas.Template](t, do(http.MethodGet, "templates/ubuntu?version=1", "", ""), http.StatusOK)
+	if v.Version != 2 || first.Version != 1 || first.Text != ubuntuText || first.ID != v.ID {
+		t.Errorf("%+v\n%+v", v, first)
+	}
+	refusal(t, "no such version", do(http.MethodGet, "templates/ubuntu?version=3", "", ""), http.StatusNotFound, "not_found", "")
+	versions := got[apigen.TemplateVersionList](t, do(http.MethodGet, "templates/ubuntu/versions?limit=1", "", ""), http.StatusOK)
+	if len(versions.Items) != 1 || versions.Items[0].Version != 2 || versions.Next != "2" || versions.Items[0].Text != "" {
+		t.Errorf("%+v", versions)
+	}
+	list := got[apigen.TemplateList](t, do(http.MethodGet, "templates?os_family=ubuntu&status=active", "", ""), http.StatusOK)
+	if len(list.Items) != 1 || list.Items[0].Text != "" || list.Items[0].Version != 2 {
+		t.Errorf("%+v", list)
+	}
+	// What refers to it keeps it.
+	got[schemas.HardwareRecord](t, do(http.MethodPut, "hardware/gpu-r01-01", "", `{"template":"ubuntu","template_version":1}`), http.StatusOK)
+	if p := refusal(t, "in use", do(http.MethodDelete, "templates/ubuntu", "", ""), http.StatusConflict, "in_use", ""); !strings.Contains(p.Hint, "Retire") {
+		t.Errorf("%+v", p)
+	}
+	if v = got[schemas.Template](t, do(http.MethodPut, "templates/ubuntu", "", `{"status":"retired"}`), http.StatusOK); v.Status != schemas.TemplateRetired || v.Version != 2 {
+		t.Errorf("%+v", v)
+	}
+	refusal(t, "retired", do(http.MethodPut, "templates/ubuntu", "", `{"description":"x"}`), http.StatusConflict, "retired", "")
+	refusal(t, "retired", do(http.MethodPut, "hardware/gpu-r01-02", "", `{"template":"ubuntu"}`), http.StatusBadRequest, "bad_body", "template")
+	got[schemas.HardwareRecord](t, do(http.MethodPut, "hardware/gpu-r01-01", "", `{}`), http.StatusOK)
+	if a := do(http.MethodDelete, "templates/ubuntu", "", ""); a.status != http.StatusNoContent {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func ubuntuBody(t *testing.T, text string) string {
+	t.Helper()
+	b, err := json.Marshal(map[string]string{"text": text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// knows is an inventory that says of a server what an installation needs.
+func knows(t *testing.T, inv *cmdb.Inventory, server string) {
+	t.Helper()
+	top := topology(2)
+	for i := range top.Resources {
+		r := &top.Resources[i]
+		switch r.ID {
+		case server:
+			for k, v := range map[string]string{"architecture": "x86_64", "boot_mode": "uefi", "redfish_url": "https://192.0.2.7", "credential": "bmc"} {
+				r.Attrs = r.Attrs.With(k, v)
+			}
+		case server + "/nic3":
+			r.Attrs = r.Attrs.With("mac", "02-00-00-00-00-0A").With("boot", "true")
+		case server + "/disk1":
+			r.Attrs = r.Attrs.With("device", "/dev/nvme1n1").With("boot", "true")
+		}
+	}
+	if _, err := inv.Import(t.Context(), cmdb.Draft{Topology: top}, cmdb.ImportOptions{Origin: "topology.json", Actor: "ana"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHardwareIsWhatTheInventoryKnowsAndPeopleSay(t *testing.T) {
+	var inv *cmdb.Inventory
+	w := start(t, false, withEstate(t, 2), func(_ *api.Config, d *api.Deps) { inv = d.Registry })
+	w.engineer(t)
+	do := func(method, path, tag, text string) answer {
+		return w.do(t, access.RoleEngineer, method, path, tag, text)
+	}
+	a := do(http.MethodGet, "hardware/gpu-r01-01", "", "")
+	h := got[schemas.HardwareRecord](t, a, http.StatusOK)
+	if h.Installable || !slices.Contains(h.Lacks, schemas.FactBootMAC) || h.Version != 0 || a.header.Get("ETag") != `"1"` || h.Metadata.Rack != "dc1-r01" {
+		t.Errorf("%s", a.body)
+	}
+	knows(t, inv, "gpu-r01-01")
+	h = got[schemas.HardwareRecord](t, do(http.MethodGet, "hardware/"+h.ID, "", ""), http.StatusOK)
+	if !h.Installable || h.Fact(schemas.FactBootMAC) != "02:00:00:00:00:0a" || h.Interfaces[0].Resource != "gpu-r01-01/nic3" || h.Disks[0].Device != "/dev/nvme1n1" || h.BMC.Address != "192.0.2.7" {
+		t.Errorf("%+v", h)
+	}
+	for query, want := range map[string]int{
+		"?limit=1000": 16, "?installable=true": 1, "?installable=false&limit=1000": 15, "?lacks=boot_mac&limit=1000": 15, "?server=S0101": 1, "?server=gpu-r01-01&lacks=boot_mac": 0,
+	} {
+		if list := got[apigen.HardwareRecordList](t, do(http.MethodGet, "hardware"+query, "", ""), http.StatusOK); len(list.Items) != want {
+			t.Errorf("%s: %d records, want %d", query, len(list.Items), want)
+		}
+	}
+	// An override wins, and where the inventory has nothing of it, says so.
+	a = do(http.MethodPut, "hardware/gpu-r01-01", `"1"`, `{"boot_mac":"02-00-00-00-00-FF","allow_pxe":true,"user_data":"#cloud-config\n","bmc_ref":{"kind":"ipmi"}}`)
+	h = got[schemas.HardwareRecord](t, a, http.StatusOK)
+	if a.header.Get("ETag") != `"2"` || h.Version != 1 || h.ChangedBy != "engineer" || h.Interfaces[0].DHCP.MAC != "02:00:00:00:00:ff" || !h.Interfaces[0].Netboot.AllowPXE ||
+		len(h.Conflicts) != 2 || h.Conflicts[0].Fact != schemas.FactBootMAC || h.BMC.Kind != "ipmi" || h.BMC.Credential != "bmc" {
+		t.Errorf("%s", a.body)
+	}
+	refusal(t, "changed meanwhile", do(http.MethodPut, "hardware/gpu-r01-01", `"1"`, `{}`), http.StatusPreconditionFailed, "changed_meanwhile", "")
+	for name, bad := range map[string]string{
+		"boot_mac": `{"boot_mac":"02:00"}`, "boot_disk": `{"boot_disk":"nvme0n1; rm"}`, "architecture": `{"architecture":"sparc"}`, "template": `{"template":"none"}`,
+		"template_version": `{"template_version":1}`, "user_data": fmt.Sprintf(`{"user_data":%q}`, strings.Repeat("x", 65537)), "bmc_ref.password": `{"bmc_ref":{"password":"x"}}`,
+	} {
+		refusal(t, name, do(http.MethodPut, "hardware/gpu-r01-01", "", bad), http.StatusBadRequest, "bad_body", name)
+	}
+	refusal(t, "a part", do(http.MethodGet, "hardware/gpu-r01-01%2Fgpu0", "", ""), http.StatusNotFound, "not_found", "")
+	refusal(t, "nobody", do(http.MethodPut, "hardware/gpu-r09-09", "", `{}`), http.StatusNotFound, "not_found", "")
+}
+
+func TestATemplateIsRenderedAndNothingIsStored(t *testing.T) {
+	var inv *cmdb.Inventory
+	w := start(t, false, withEstate(t, 2), func(_ *api.Config, d *api.Deps) { inv = d.Registry })
+	w.engineer(t)
+	knows(t, inv, "gpu-r01-01")
+	got[schemas.Template](t, w.do(t, access.RoleEngineer, http.MethodPost, "templates", "", ubuntu(t, ubuntuText)), http.StatusCreated)
+	render := func(text string) answer {
+		return w.do(t, access.RoleViewer, http.MethodPost, "templates/ubuntu/render", "", text)
+	}
+	r := got[schemas.RenderedTemplate](t, render(`{"server":"gpu-r01-01","parameters":{"url":"http://a/b","token":"secret:join"}}`), http.StatusOK)
+	for _, want := range []string{`worker: "02:00:00:00:00:0a"`, "DEST_DISK: /dev/nvme1n1", `TOKEN: "(hidden)"`} {
+		if !strings.Contains(r.Text, want) {
+			t.Errorf("no %s in\n%s", want, r.Text)
+		}
+	}
+	if r.Version != 1 || len(r.Steps) != 1 || r.Steps[0].Timeout != 600 || !slices.Equal(r.Secrets, []string{"token"}) || r.Server != "gpu-r01-01" {
+		t.Errorf("%+v", r)
+	}
+	refusal(t, "nothing given", render(`{"server":"gpu-r01-01"}`), http.StatusBadRequest, "bad_body", "parameters.url")
+	p := refusal(t, "a secret", render(`{"server":"gpu-r01-01","parameters":{"url":"http://a/b","token":"hunter2"}}`), http.StatusBadRequest, "bad_body", "parameters.token")
+	if strings.Contains(p.Detail, "hunter2") {
+		t.Errorf("%+v", p)
+	}
+	p = refusal(t, "what lacks", render(`{"server":"gpu-r01-02","parameters":{"url":"http://a/b"}}`), http.StatusConflict, "no_workflow", "text")
+	if len(p.Errors) != 1 || p.Errors[0].Line != 12 || p.Errors[0].In != "stored" || !strings.Contains(p.Hint, "Of gpu-r01-02 it is not known: architecture") {
+		t.Errorf("%+v", p)
+	}
+	refusal(t, "no server", render(`{"server":"nobody","parameters":{"url":"http://a/b"}}`), http.StatusNotFound, "not_found", "")
+	refusal(t, "no version", render(`{"server":"gpu-r01-01","version":2}`), http.StatusNotFound, "not_found", "")
+	got[schemas.HardwareRecord](t, w.do(t, access.RoleEngineer, http.MethodPut, "hardware/gpu-r01-01", "", `{"architecture":"aarch64"}`), http.StatusOK)
+	refusal(t, "another architecture", render(`{"server":"gpu-r01-01","parameters":{"url":"http://a/b"}}`), http.StatusBadRequest, "bad_body", "server")
+}
