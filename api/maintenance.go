@@ -54,7 +54,6 @@ func (s *Server) ListMaintenance(ctx context.Context, r apigen.ListMaintenanceRe
 	if err != nil {
 		return nil, err
 	}
-	n := pageSize(r.Params.Limit)
 	names, now := s.live.directory(), time.Now()
 	place := ""
 	if r.Params.Resource != "" {
@@ -65,9 +64,11 @@ func (s *Server) ListMaintenance(ctx context.Context, r apigen.ListMaintenanceRe
 	var items []schemas.Maintenance
 	next := ""
 	if r.Params.Open {
-		items, err = store.Open(ctx, now)
+		if items, err = store.Open(ctx, now); err == nil && r.Params.Sort != "" {
+			items, err = maintenance.Sorted(items, string(r.Params.Sort))
+		}
 	} else {
-		items, next, err = store.List(ctx, r.Params.After, n)
+		items, next, err = store.List(ctx, string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	}
 	if err != nil {
 		return nil, listed(err)

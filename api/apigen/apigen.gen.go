@@ -245,6 +245,36 @@ func (e ListAgentsParamsState) Valid() bool {
 	}
 }
 
+// Defines values for ListAgentsParamsSort.
+const (
+	ListAgentsParamsSortMinusRack   ListAgentsParamsSort = "-rack"
+	ListAgentsParamsSortMinusServer ListAgentsParamsSort = "-server"
+	ListAgentsParamsSortMinusState  ListAgentsParamsSort = "-state"
+	ListAgentsParamsSortRack        ListAgentsParamsSort = "rack"
+	ListAgentsParamsSortServer      ListAgentsParamsSort = "server"
+	ListAgentsParamsSortState       ListAgentsParamsSort = "state"
+)
+
+// Valid indicates whether the value is a known member of the ListAgentsParamsSort enum.
+func (e ListAgentsParamsSort) Valid() bool {
+	switch e {
+	case ListAgentsParamsSortMinusRack:
+		return true
+	case ListAgentsParamsSortMinusServer:
+		return true
+	case ListAgentsParamsSortMinusState:
+		return true
+	case ListAgentsParamsSortRack:
+		return true
+	case ListAgentsParamsSortServer:
+		return true
+	case ListAgentsParamsSortState:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListAlertsParamsStatus.
 const (
 	ListAlertsParamsStatusAcknowledged ListAlertsParamsStatus = "acknowledged"
@@ -389,6 +419,24 @@ func (e ListAssetsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListAuditParamsSort.
+const (
+	MinusSeq ListAuditParamsSort = "-seq"
+	Seq      ListAuditParamsSort = "seq"
+)
+
+// Valid indicates whether the value is a known member of the ListAuditParamsSort enum.
+func (e ListAuditParamsSort) Valid() bool {
+	switch e {
+	case MinusSeq:
+		return true
+	case Seq:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListConflictsParamsStatus.
 const (
 	ListConflictsParamsStatusDecided ListConflictsParamsStatus = "decided"
@@ -425,6 +473,36 @@ func (e ListConflictsParamsKind) Valid() bool {
 	case SerialTwice:
 		return true
 	case TwoSources:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListConflictsParamsSort.
+const (
+	ListConflictsParamsSortFirstSeen      ListConflictsParamsSort = "first_seen"
+	ListConflictsParamsSortLastSeen       ListConflictsParamsSort = "last_seen"
+	ListConflictsParamsSortMinusFirstSeen ListConflictsParamsSort = "-first_seen"
+	ListConflictsParamsSortMinusLastSeen  ListConflictsParamsSort = "-last_seen"
+	ListConflictsParamsSortMinusResource  ListConflictsParamsSort = "-resource"
+	ListConflictsParamsSortResource       ListConflictsParamsSort = "resource"
+)
+
+// Valid indicates whether the value is a known member of the ListConflictsParamsSort enum.
+func (e ListConflictsParamsSort) Valid() bool {
+	switch e {
+	case ListConflictsParamsSortFirstSeen:
+		return true
+	case ListConflictsParamsSortLastSeen:
+		return true
+	case ListConflictsParamsSortMinusFirstSeen:
+		return true
+	case ListConflictsParamsSortMinusLastSeen:
+		return true
+	case ListConflictsParamsSortMinusResource:
+		return true
+	case ListConflictsParamsSortResource:
 		return true
 	default:
 		return false
@@ -476,6 +554,30 @@ func (e ListDiscoveriesParamsStatus) Valid() bool {
 	case ListDiscoveriesParamsStatusRunning:
 		return true
 	case ListDiscoveriesParamsStatusWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListDiscoveriesParamsSort.
+const (
+	ListDiscoveriesParamsSortAddresses      ListDiscoveriesParamsSort = "addresses"
+	ListDiscoveriesParamsSortCreatedAt      ListDiscoveriesParamsSort = "created_at"
+	ListDiscoveriesParamsSortMinusAddresses ListDiscoveriesParamsSort = "-addresses"
+	ListDiscoveriesParamsSortMinusCreatedAt ListDiscoveriesParamsSort = "-created_at"
+)
+
+// Valid indicates whether the value is a known member of the ListDiscoveriesParamsSort enum.
+func (e ListDiscoveriesParamsSort) Valid() bool {
+	switch e {
+	case ListDiscoveriesParamsSortAddresses:
+		return true
+	case ListDiscoveriesParamsSortCreatedAt:
+		return true
+	case ListDiscoveriesParamsSortMinusAddresses:
+		return true
+	case ListDiscoveriesParamsSortMinusCreatedAt:
 		return true
 	default:
 		return false
@@ -605,6 +707,30 @@ func (e ListGPUsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListGrantsParamsSort.
+const (
+	ListGrantsParamsSortCreatedAt      ListGrantsParamsSort = "created_at"
+	ListGrantsParamsSortMinusCreatedAt ListGrantsParamsSort = "-created_at"
+	ListGrantsParamsSortMinusPool      ListGrantsParamsSort = "-pool"
+	ListGrantsParamsSortPool           ListGrantsParamsSort = "pool"
+)
+
+// Valid indicates whether the value is a known member of the ListGrantsParamsSort enum.
+func (e ListGrantsParamsSort) Valid() bool {
+	switch e {
+	case ListGrantsParamsSortCreatedAt:
+		return true
+	case ListGrantsParamsSortMinusCreatedAt:
+		return true
+	case ListGrantsParamsSortMinusPool:
+		return true
+	case ListGrantsParamsSortPool:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListIncidentsParamsStatus.
 const (
 	ListIncidentsParamsStatusClosed ListIncidentsParamsStatus = "closed"
@@ -638,6 +764,36 @@ func (e ListIncidentsParamsSort) Valid() bool {
 	case MinusOpened:
 		return true
 	case Opened:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListJoinTokensParamsSort.
+const (
+	ListJoinTokensParamsSortCreated      ListJoinTokensParamsSort = "created"
+	ListJoinTokensParamsSortExpires      ListJoinTokensParamsSort = "expires"
+	ListJoinTokensParamsSortMinusCreated ListJoinTokensParamsSort = "-created"
+	ListJoinTokensParamsSortMinusExpires ListJoinTokensParamsSort = "-expires"
+	ListJoinTokensParamsSortMinusName    ListJoinTokensParamsSort = "-name"
+	ListJoinTokensParamsSortName         ListJoinTokensParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListJoinTokensParamsSort enum.
+func (e ListJoinTokensParamsSort) Valid() bool {
+	switch e {
+	case ListJoinTokensParamsSortCreated:
+		return true
+	case ListJoinTokensParamsSortExpires:
+		return true
+	case ListJoinTokensParamsSortMinusCreated:
+		return true
+	case ListJoinTokensParamsSortMinusExpires:
+		return true
+	case ListJoinTokensParamsSortMinusName:
+		return true
+	case ListJoinTokensParamsSortName:
 		return true
 	default:
 		return false
@@ -686,6 +842,60 @@ func (e ListEdgeProposalsParamsSort) Valid() bool {
 	case ListEdgeProposalsParamsSortMinusFound:
 		return true
 	case ListEdgeProposalsParamsSortMinusGain:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListMachinesParamsSort.
+const (
+	Joined      ListMachinesParamsSort = "joined"
+	Key         ListMachinesParamsSort = "key"
+	MinusJoined ListMachinesParamsSort = "-joined"
+	MinusKey    ListMachinesParamsSort = "-key"
+	MinusSeen   ListMachinesParamsSort = "-seen"
+	Seen        ListMachinesParamsSort = "seen"
+)
+
+// Valid indicates whether the value is a known member of the ListMachinesParamsSort enum.
+func (e ListMachinesParamsSort) Valid() bool {
+	switch e {
+	case Joined:
+		return true
+	case Key:
+		return true
+	case MinusJoined:
+		return true
+	case MinusKey:
+		return true
+	case MinusSeen:
+		return true
+	case Seen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListMaintenanceParamsSort.
+const (
+	Declared      ListMaintenanceParamsSort = "declared"
+	From          ListMaintenanceParamsSort = "from"
+	MinusDeclared ListMaintenanceParamsSort = "-declared"
+	MinusFrom     ListMaintenanceParamsSort = "-from"
+)
+
+// Valid indicates whether the value is a known member of the ListMaintenanceParamsSort enum.
+func (e ListMaintenanceParamsSort) Valid() bool {
+	switch e {
+	case Declared:
+		return true
+	case From:
+		return true
+	case MinusDeclared:
+		return true
+	case MinusFrom:
 		return true
 	default:
 		return false
@@ -836,6 +1046,24 @@ func (e ListProposalsParamsState) Valid() bool {
 	case ListProposalsParamsStateDeclined:
 		return true
 	case ListProposalsParamsStateOpen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListProposalsParamsSort.
+const (
+	ListProposalsParamsSortMinusTime ListProposalsParamsSort = "-time"
+	ListProposalsParamsSortTime      ListProposalsParamsSort = "time"
+)
+
+// Valid indicates whether the value is a known member of the ListProposalsParamsSort enum.
+func (e ListProposalsParamsSort) Valid() bool {
+	switch e {
+	case ListProposalsParamsSortMinusTime:
+		return true
+	case ListProposalsParamsSortTime:
 		return true
 	default:
 		return false
@@ -1037,6 +1265,36 @@ func (e ListTeamsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListTokensParamsSort.
+const (
+	ListTokensParamsSortCreated       ListTokensParamsSort = "created"
+	ListTokensParamsSortLastUsed      ListTokensParamsSort = "last_used"
+	ListTokensParamsSortMinusCreated  ListTokensParamsSort = "-created"
+	ListTokensParamsSortMinusLastUsed ListTokensParamsSort = "-last_used"
+	ListTokensParamsSortMinusName     ListTokensParamsSort = "-name"
+	ListTokensParamsSortName          ListTokensParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListTokensParamsSort enum.
+func (e ListTokensParamsSort) Valid() bool {
+	switch e {
+	case ListTokensParamsSortCreated:
+		return true
+	case ListTokensParamsSortLastUsed:
+		return true
+	case ListTokensParamsSortMinusCreated:
+		return true
+	case ListTokensParamsSortMinusLastUsed:
+		return true
+	case ListTokensParamsSortMinusName:
+		return true
+	case ListTokensParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListUsersParamsRole.
 const (
 	Admin    ListUsersParamsRole = "admin"
@@ -1178,6 +1436,30 @@ func (e ListDeliveriesParamsState) Valid() bool {
 	case ListDeliveriesParamsStateDelivered:
 		return true
 	case ListDeliveriesParamsStatePending:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListDeliveriesParamsSort.
+const (
+	ListDeliveriesParamsSortAttempts       ListDeliveriesParamsSort = "attempts"
+	ListDeliveriesParamsSortCreatedAt      ListDeliveriesParamsSort = "created_at"
+	ListDeliveriesParamsSortMinusAttempts  ListDeliveriesParamsSort = "-attempts"
+	ListDeliveriesParamsSortMinusCreatedAt ListDeliveriesParamsSort = "-created_at"
+)
+
+// Valid indicates whether the value is a known member of the ListDeliveriesParamsSort enum.
+func (e ListDeliveriesParamsSort) Valid() bool {
+	switch e {
+	case ListDeliveriesParamsSortAttempts:
+		return true
+	case ListDeliveriesParamsSortCreatedAt:
+		return true
+	case ListDeliveriesParamsSortMinusAttempts:
+		return true
+	case ListDeliveriesParamsSortMinusCreatedAt:
 		return true
 	default:
 		return false
@@ -3671,6 +3953,9 @@ type ListAgentsParams struct {
 	// State Only servers whose agent is in this state; away is lost or refusing
 	State ListAgentsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; server where it is left out. Equals are sorted by server
+	Sort ListAgentsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -3681,6 +3966,9 @@ type ListAgentsParams struct {
 
 // ListAgentsParamsState defines parameters for ListAgents.
 type ListAgentsParamsState string
+
+// ListAgentsParamsSort defines parameters for ListAgents.
+type ListAgentsParamsSort string
 
 // ListAlertsParams defines parameters for ListAlerts.
 type ListAlertsParams struct {
@@ -3839,6 +4127,9 @@ type ListAssetVersionsParams struct {
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
+	// Sort By which field, with a minus from the last; -seq where it is left out
+	Sort ListAuditParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -3847,6 +4138,9 @@ type ListAuditParams struct {
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
+// ListAuditParamsSort defines parameters for ListAudit.
+type ListAuditParamsSort string
+
 // ListConflictsParams defines parameters for ListConflicts.
 type ListConflictsParams struct {
 	Status ListConflictsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
@@ -3854,6 +4148,9 @@ type ListConflictsParams struct {
 
 	// Resource Only of this resource or its parts, by name
 	Resource string `form:"resource,omitempty" json:"resource,omitempty,omitzero"`
+
+	// Sort By which field, with a minus from the last; -first_seen where it is left out. Equals are sorted by id
+	Sort ListConflictsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
 
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
@@ -3868,6 +4165,9 @@ type ListConflictsParamsStatus string
 
 // ListConflictsParamsKind defines parameters for ListConflicts.
 type ListConflictsParamsKind string
+
+// ListConflictsParamsSort defines parameters for ListConflicts.
+type ListConflictsParamsSort string
 
 // DecideConflictParams defines parameters for DecideConflict.
 type DecideConflictParams struct {
@@ -3897,6 +4197,9 @@ type ListCorrectionsParamsSort string
 type ListDiscoveriesParams struct {
 	Status ListDiscoveriesParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id
+	Sort ListDiscoveriesParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -3907,6 +4210,9 @@ type ListDiscoveriesParams struct {
 
 // ListDiscoveriesParamsStatus defines parameters for ListDiscoveries.
 type ListDiscoveriesParamsStatus string
+
+// ListDiscoveriesParamsSort defines parameters for ListDiscoveries.
+type ListDiscoveriesParamsSort string
 
 // StartDiscoveryParams defines parameters for StartDiscovery.
 type StartDiscoveryParams struct {
@@ -4074,6 +4380,9 @@ type ListGrantsParams struct {
 	// Pool Only of a pool, by id or name
 	Pool string `form:"pool,omitempty" json:"pool,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; created_at where it is left out. Equals are sorted by id
+	Sort ListGrantsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4081,6 +4390,9 @@ type ListGrantsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListGrantsParamsSort defines parameters for ListGrants.
+type ListGrantsParamsSort string
 
 // CreateGrantParams defines parameters for CreateGrant.
 type CreateGrantParams struct {
@@ -4130,6 +4442,9 @@ type CorrectIncidentParams struct {
 
 // ListJoinTokensParams defines parameters for ListJoinTokens.
 type ListJoinTokensParams struct {
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by name
+	Sort ListJoinTokensParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4137,6 +4452,9 @@ type ListJoinTokensParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListJoinTokensParamsSort defines parameters for ListJoinTokens.
+type ListJoinTokensParamsSort string
 
 // ListEdgeProposalsParams defines parameters for ListEdgeProposals.
 type ListEdgeProposalsParams struct {
@@ -4169,6 +4487,9 @@ type DecideEdgeProposalParams struct {
 
 // ListMachinesParams defines parameters for ListMachines.
 type ListMachinesParams struct {
+	// Sort By which field, with a minus from the last; key where it is left out. Equals are sorted by key
+	Sort ListMachinesParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4176,6 +4497,9 @@ type ListMachinesParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListMachinesParamsSort defines parameters for ListMachines.
+type ListMachinesParamsSort string
 
 // ListMaintenanceParams defines parameters for ListMaintenance.
 type ListMaintenanceParams struct {
@@ -4185,6 +4509,9 @@ type ListMaintenanceParams struct {
 	// Resource Only windows that concern this resource: it, what it is part of, or what powers it
 	Resource string `form:"resource,omitempty" json:"resource,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; -declared where it is left out, and from for what is open or to come. Equals are sorted by id
+	Sort ListMaintenanceParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4192,6 +4519,9 @@ type ListMaintenanceParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListMaintenanceParamsSort defines parameters for ListMaintenance.
+type ListMaintenanceParamsSort string
 
 // DeclareMaintenanceParams defines parameters for DeclareMaintenance.
 type DeclareMaintenanceParams struct {
@@ -4321,6 +4651,9 @@ type ListPredictionsParamsSort string
 type ListProposalsParams struct {
 	State ListProposalsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; -time where it is left out. Equals are sorted by id
+	Sort ListProposalsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4331,6 +4664,9 @@ type ListProposalsParams struct {
 
 // ListProposalsParamsState defines parameters for ListProposals.
 type ListProposalsParamsState string
+
+// ListProposalsParamsSort defines parameters for ListProposals.
+type ListProposalsParamsSort string
 
 // DecideProposalParams defines parameters for DecideProposal.
 type DecideProposalParams struct {
@@ -4612,6 +4948,9 @@ type UpdateTeamParams struct {
 
 // ListTokensParams defines parameters for ListTokens.
 type ListTokensParams struct {
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by name
+	Sort ListTokensParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4619,6 +4958,9 @@ type ListTokensParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListTokensParamsSort defines parameters for ListTokens.
+type ListTokensParamsSort string
 
 // ListUsersParams defines parameters for ListUsers.
 type ListUsersParams struct {
@@ -4714,6 +5056,9 @@ type UpdateWebhookParams struct {
 type ListDeliveriesParams struct {
 	State ListDeliveriesParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id
+	Sort ListDeliveriesParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4724,6 +5069,9 @@ type ListDeliveriesParams struct {
 
 // ListDeliveriesParamsState defines parameters for ListDeliveries.
 type ListDeliveriesParamsState string
+
+// ListDeliveriesParamsSort defines parameters for ListDeliveries.
+type ListDeliveriesParamsSort string
 
 // TestWebhookParams defines parameters for TestWebhook.
 type TestWebhookParams struct {
@@ -5284,7 +5632,7 @@ type ServerInterface interface {
 	// UpdateTeam Change a team; what is left out stays as it is. Needs the permission `users`
 	// (PUT /teams/{id})
 	UpdateTeam(c *fiber.Ctx, id QueryTeam, params UpdateTeamParams) error
-	// ListTokens List tokens by name; needs the permission `tokens`, which admins have
+	// ListTokens List tokens, by name where no order is asked for; needs the permission `tokens`, which admins have
 	// (GET /tokens)
 	ListTokens(c *fiber.Ctx, params ListTokensParams) error
 	// CreateToken Create a token; its secret is shown once and stored as a hash
@@ -5569,6 +5917,13 @@ func (siw *ServerInterfaceWrapper) ListAgents(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -6466,6 +6821,13 @@ func (siw *ServerInterfaceWrapper) ListAudit(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -6554,6 +6916,13 @@ func (siw *ServerInterfaceWrapper) ListConflicts(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "resource", query, &params.Resource, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter resource: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -6757,6 +7126,13 @@ func (siw *ServerInterfaceWrapper) ListDiscoveries(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter status: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -7758,6 +8134,13 @@ func (siw *ServerInterfaceWrapper) ListGrants(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter pool: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -8139,6 +8522,13 @@ func (siw *ServerInterfaceWrapper) ListJoinTokens(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -8425,6 +8815,13 @@ func (siw *ServerInterfaceWrapper) ListMachines(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -8517,6 +8914,13 @@ func (siw *ServerInterfaceWrapper) ListMaintenance(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "resource", query, &params.Resource, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter resource: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -9380,6 +9784,13 @@ func (siw *ServerInterfaceWrapper) ListProposals(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -11280,6 +11691,13 @@ func (siw *ServerInterfaceWrapper) ListTokens(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -11949,6 +12367,13 @@ func (siw *ServerInterfaceWrapper) ListDeliveries(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -19292,7 +19717,7 @@ type StrictServerInterface interface {
 	// UpdateTeam Change a team; what is left out stays as it is. Needs the permission `users`
 	// (PUT /teams/{id})
 	UpdateTeam(ctx context.Context, request UpdateTeamRequestObject) (UpdateTeamResponseObject, error)
-	// ListTokens List tokens by name; needs the permission `tokens`, which admins have
+	// ListTokens List tokens, by name where no order is asked for; needs the permission `tokens`, which admins have
 	// (GET /tokens)
 	ListTokens(ctx context.Context, request ListTokensRequestObject) (ListTokensResponseObject, error)
 	// CreateToken Create a token; its secret is shown once and stored as a hash
