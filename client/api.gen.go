@@ -946,7 +946,8 @@ func (c *Client) ListMaintenancePage(ctx context.Context, params ListMaintenance
 // (lost contact, restarts, links down, power lost) is then no incident while the window is open, and control repairs
 // nothing there. Everything else stays what it is, and what is still out some time after the end is told. Windows may
 // overlap. The same Idempotency-Key of the same caller gives the same window. Needs the right `declare`, which
-// operators, engineers and admins have.
+// operators, engineers and admins have, or the grant of it in the pools of all that is named: to whoever is in a team
+// nothing else is there, and nothing else matches.
 func (c *Client) DeclareMaintenance(ctx context.Context, body NewMaintenance, opts ...Option) (schemas.Maintenance, error) {
 	return one[schemas.Maintenance](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "maintenance", Body: body}, opts)
 }
@@ -1726,8 +1727,8 @@ func (c *Client) ListWorkflows(ctx context.Context, params ListWorkflowsParams, 
 // CreateWorkflow: Run a workflow on a server; on one that is discovered, `validate` makes it ready. `validate` looks
 // at a server that nobody has, and `config` sets it and its GPUs before that as their latest configurations say, by
 // control: a step that no driver does fails and says so. `deploy` and `cleanup` are the same as below. Needs the
-// permission `allocate`, and `config` also `operate`. A server that somebody has, or on which another workflow runs,
-// is 409.
+// permission `allocate`, and `config` also `operate`, or the grant of it in the server's pool, of which whoever is in
+// a team needs some. A server that somebody has, or on which another workflow runs, is 409.
 func (c *Client) CreateWorkflow(ctx context.Context, body NewWorkflow, opts ...Option) (schemas.Workflow, error) {
 	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "workflows", Body: body}, opts)
 }

@@ -62,7 +62,7 @@ const (
 )
 
 // pooled are the permissions of which each is about a server, or about what is on it.
-var pooled = []string{Approve, Cancel, DryRun, Allocate, Operate, Inventory, Assign}
+var pooled = []string{Approve, Cancel, DryRun, Declare, Allocate, Operate, Inventory, Assign}
 
 // InPool returns what a role that was granted in a pool lets its holder do to servers of that pool.
 func InPool(role string) []string {
