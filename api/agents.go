@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -12,6 +10,7 @@ import (
 	"auspex/internal/enrol"
 	"auspex/internal/store/cursors"
 	"auspex/internal/store/join"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -100,7 +99,6 @@ func (a *agents) of(r *schemas.Resource, rack string) apigen.Agent {
 
 // ListAgents implements the operation listAgents.
 func (s *Server) ListAgents(ctx context.Context, r apigen.ListAgentsRequestObject) (apigen.ListAgentsResponseObject, error) {
-	n := pageSize(r.Params.Limit)
 	known, err := s.agents(ctx)
 	if err != nil {
 		return nil, err
@@ -118,16 +116,23 @@ func (s *Server) ListAgents(ctx context.Context, r apigen.ListAgentsRequestObjec
 		a := known.of(&server, names.Rack(server.ID))
 		*counts[a.State]++
 		away := r.Params.State == apigen.Away && (a.State == string(apigen.Lost) || a.State == string(apigen.Refuses))
-		if a.Server > r.Params.After && (r.Params.State == "" || string(r.Params.State) == a.State || away) {
+		if r.Params.State == "" || string(r.Params.State) == a.State || away {
 			out.Items = append(out.Items, a)
 		}
 	}
-	slices.SortFunc(out.Items, func(x, y apigen.Agent) int { return strings.Compare(x.Server, y.Server) })
-	if len(out.Items) > n {
-		out.Items = out.Items[:n]
-		out.Next = out.Items[n-1].Server
+	if out.Items, out.Next, err = agentOrder.Cut(out.Items, string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit)); err != nil {
+		return nil, listed(err)
 	}
 	return out, nil
+}
+
+var agentOrder = sqldb.Order[apigen.Agent]{
+	ID: sqldb.Key[apigen.Agent]{Of: func(a *apigen.Agent) any { return a.Server }}, Usual: "server",
+	By: map[string]sqldb.Key[apigen.Agent]{
+		"server": {Of: func(a *apigen.Agent) any { return a.Server }, Alone: true},
+		"rack":   {Of: func(a *apigen.Agent) any { return a.Rack }},
+		"state":  {Of: func(a *apigen.Agent) any { return a.State }},
+	},
 }
 
 // ListRefusedDescriptions implements the operation listRefusedDescriptions.

@@ -704,7 +704,7 @@ func (s *Server) makeWorkflow(ctx context.Context, b *apigen.NewWorkflow) (w sch
 		return w, wrong("body", apigen.FieldProblem{Field: "allocation_id", Detail: "a workflow of the type " + b.Type + " is of a server that nobody has"})
 	}
 	v, err := s.server(ctx, b.ServerID)
-	if err == nil {
+	if err = seen(ctx).theirs("server", b.ServerID, v.Name, err); err == nil {
 		err = s.mayOn(ctx, access.Allocate, v.ID)
 	}
 	if err != nil {

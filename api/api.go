@@ -167,9 +167,9 @@ type Records interface {
 
 // Audit is who did what to which machine.
 type Audit interface {
-	// List returns rows from the newest on, those before a row's number where
-	// that is not 0.
-	List(ctx context.Context, before int64, limit int) ([]audit.Row, error)
+	// Page returns a page of rows, from the newest on where no order is asked for, and the cursor of
+	// the following page.
+	Page(ctx context.Context, sort, after string, limit int) ([]audit.Row, string, error)
 	// Check says whether the chain of hashes holds.
 	Check(ctx context.Context) (audit.Chain, error)
 }
@@ -199,8 +199,8 @@ type Maintenance interface {
 	Get(ctx context.Context, id string) (schemas.Maintenance, error)
 	// Open returns the windows that are open or to come, the first to begin first.
 	Open(ctx context.Context, now time.Time) ([]schemas.Maintenance, error)
-	// List returns a page of all windows, the last declared first.
-	List(ctx context.Context, after string, limit int) ([]schemas.Maintenance, string, error)
+	// List returns a page of all windows, the last declared first where no order is asked for.
+	List(ctx context.Context, sort, after string, limit int) ([]schemas.Maintenance, string, error)
 	// Untold returns the windows of which the bus does not know all, and Told notes that it does.
 	Untold(ctx context.Context) ([]schemas.Maintenance, error)
 	Forget(ctx context.Context, before time.Time) error

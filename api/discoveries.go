@@ -29,7 +29,7 @@ func (s *Server) ListDiscoveries(ctx context.Context, r apigen.ListDiscoveriesRe
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := d.Sweeps.List(ctx, string(r.Params.Status), r.Params.After, pageSize(r.Params.Limit))
+	items, next, err := d.Sweeps.List(ctx, string(r.Params.Status), string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	if err != nil {
 		return nil, listed(err)
 	}
@@ -123,7 +123,7 @@ func (s *Server) ListConflicts(ctx context.Context, r apigen.ListConflictsReques
 	}
 	p := r.Params
 	items, next, err := d.Conflicts.List(ctx, conflicts.Filter{
-		Status: string(p.Status), Kind: string(p.Kind), Resource: p.Resource, After: p.After, Limit: pageSize(p.Limit),
+		Status: string(p.Status), Kind: string(p.Kind), Resource: p.Resource, Sort: string(p.Sort), After: p.After, Limit: pageSize(p.Limit),
 	})
 	if err != nil {
 		return nil, listed(err)

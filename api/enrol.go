@@ -30,17 +30,13 @@ func (s *Server) ListJoinTokens(ctx context.Context, r apigen.ListJoinTokensRequ
 	if s.deps.Join == nil {
 		return nil, errNoEnrolment
 	}
-	n := pageSize(r.Params.Limit)
-	found, err := s.deps.Join.Tokens(ctx, r.Params.After, n+1)
+	found, next, err := s.deps.Join.Tokens(ctx, string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	if err != nil {
-		return nil, err
+		return nil, listed(err)
 	}
-	out := apigen.ListJoinTokens200JSONResponse{Items: make([]apigen.JoinToken, min(n, len(found))), Listen: s.deps.Tunnel}
+	out := apigen.ListJoinTokens200JSONResponse{Items: make([]apigen.JoinToken, len(found)), Next: next, Listen: s.deps.Tunnel}
 	for k := range out.Items {
 		out.Items[k] = joinToken(&found[k], time.Now())
-	}
-	if len(found) > n {
-		out.Next = found[n-1].Name
 	}
 	return out, nil
 }
@@ -108,25 +104,21 @@ func (s *Server) ListMachines(ctx context.Context, r apigen.ListMachinesRequestO
 	if s.deps.Join == nil {
 		return nil, errNoEnrolment
 	}
-	n := pageSize(r.Params.Limit)
-	found, err := s.deps.Join.Machines(ctx, r.Params.After, n+1)
+	found, next, err := s.deps.Join.Machines(ctx, string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	if err != nil {
-		return nil, err
+		return nil, listed(err)
 	}
 	versions, err := s.versions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := apigen.ListMachines200JSONResponse{Items: make([]apigen.Machine, min(n, len(found)))}
+	out := apigen.ListMachines200JSONResponse{Items: make([]apigen.Machine, len(found)), Next: next}
 	for k := range out.Items {
 		m := &found[k]
 		out.Items[k] = apigen.Machine{
 			Key: m.Key, Token: m.Token, Server: m.Server, Doubt: m.Doubt, Serial: m.Serial, UUID: m.UUID, Hostname: m.Hostname, Address: m.Address,
 			Version: versions[m.Key].Version, Admitted: m.Admitted, Joined: m.Joined, Seen: m.Seen, Revoked: m.Revoked, RevokedBy: m.RevokedBy,
 		}
-	}
-	if len(found) > n {
-		out.Next = found[n-1].Key
 	}
 	return out, nil
 }
@@ -156,8 +148,7 @@ func (s *Server) ListProposals(ctx context.Context, r apigen.ListProposalsReques
 	if s.deps.Enrol == nil {
 		return nil, errNoEnrolment
 	}
-	n := pageSize(r.Params.Limit)
-	items, next, err := s.deps.Enrol.List(ctx, string(r.Params.State), r.Params.After, n)
+	items, next, err := s.deps.Enrol.List(ctx, string(r.Params.State), string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	if err != nil {
 		return nil, listed(err)
 	}

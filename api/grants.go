@@ -135,9 +135,9 @@ func (s *Server) ListGrants(ctx context.Context, r apigen.ListGrantsRequestObjec
 	if err := may(ctx, access.Users); err != nil {
 		return nil, err
 	}
-	items, next, err := s.deps.People.Grants(ctx, r.Params.Pool, r.Params.After, pageSize(r.Params.Limit))
+	items, next, err := s.deps.People.Grants(ctx, r.Params.Pool, string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	if err != nil {
-		return nil, err
+		return nil, listed(err)
 	}
 	return apigen.ListGrants200JSONResponse{Items: orEmpty(items), Next: next}, nil
 }

@@ -109,13 +109,86 @@ func TestAGrantReachesAsFarAsItsPool(t *testing.T) {
 		for path, text := range map[string]string{ // what is of no pool, and what moves something in or out of one
 			"POST servers": `{"name":"new"}`, "DELETE servers/gpu-r02-01": "", "POST servers/gpu-r02-01/gpus": `{"index":9}`,
 			"PUT servers/gpu-r02-01": `{"pool":"default"}`, "PUT servers/gpu-r04-01": `{"pool":"train"}`, "POST pools": `{"name":"mine"}`,
-			"POST grants": `{"user":"jo","pool":"train","role":"admin"}`, "GET tokens": "", "POST workflows": `{"type":"validate","server_id":"gpu-r04-02"}`,
+			"POST grants": `{"user":"jo","pool":"train","role":"admin"}`, "GET tokens": "",
 		} {
 			method, path, _ := strings.Cut(path, " ")
 			if a := w.do(t, role, method, path, "", text); a.status != http.StatusForbidden {
 				t.Errorf("%s: %s %s: %d %s", role, method, path, a.status, a.body)
 			}
 		}
+	}
+}
+
+// Whoever was granted a role in a pool validates its servers and declares work on them, and on no
+// others: to whoever is in a team these are as ones that are not there.
+func TestWhoRunsAPoolValidatesAndDeclares(t *testing.T) {
+	w := granted(t)
+	person := func(name, role string, grant bool) {
+		w.user(t, name, role)
+		w.tokens[name] = makes[apigen.CreatedToken](t, w, "api/v1/tokens", `{"name":"of-`+name+`","role":"admin","user":"`+name+`"}`).Token
+		makes[schemas.Team](t, w, "api/v1/teams", `{"name":"`+name+`s","members":["`+name+`"]}`)
+		if grant {
+			makes[schemas.Grant](t, w, "api/v1/grants", `{"user":"`+name+`","pool":"train","role":"operator"}`)
+		}
+	}
+	person("tender", "viewer", true)    // of a team, and operator of the pool
+	person("tenant", "engineer", false) // of a team, and of no pool
+	person("keeper", "engineer", true)  // of a team, engineer by role, and operator of the pool
+	const window, flow = `{"resources":[%s],"duration_seconds":600,"reason":"fans"}`, `{"type":"validate","server_id":%s}`
+	post := func(who, path, text, names string) answer {
+		return w.do(t, who, http.MethodPost, path, "", strings.Replace(text, "%s", names, 1))
+	}
+	for _, c := range []struct {
+		who, path, text, names string
+		status                 int
+		code                   string
+	}{
+		{"member", "maintenance", window, `"gpu-r02-01"`, 201, ""},
+		{"tender", "maintenance", window, `"gpu-r02-01","gpu-r02-02"`, 201, ""},
+		{"of-train-operator", "maintenance", window, `"gpu-r02-02"`, 201, ""},
+		{"script", "maintenance", window, `"gpu-r02-02"`, 201, ""},
+		{"member", "maintenance", window, `"gpu-r02-01","gpu-r04-01"`, 404, "not_found"},
+		{"member", "maintenance", window, `"dc1-r02"`, 404, "not_found"},
+		{"keeper", "maintenance", window, `"gpu-r04-01"`, 404, "not_found"},
+		{"of-train-operator", "maintenance", window, `"gpu-r02-01","gpu-r04-01"`, 403, "no_permission"},
+		{"of-train-operator", "maintenance", window, `"dc1-r02"`, 403, "no_permission"},
+		{"tenant", "maintenance", window, `"gpu-r02-01"`, 403, "not_for_tenants"},
+		{"tender", "workflows", flow, `"gpu-r02-01"`, 403, "no_permission"},
+		{"member", "workflows", flow, `"gpu-r02-01"`, 202, ""},
+		{"keeper", "workflows", flow, `"gpu-r02-02"`, 202, ""},
+		{"member", "workflows", flow, `"gpu-r04-01"`, 404, "not_found"},
+		{"keeper", "workflows", flow, `"gpu-r04-01"`, 404, "not_found"},
+		{"of-train-engineer", "workflows", flow, `"gpu-r04-01"`, 403, "no_permission"},
+		{"tenant", "workflows", flow, `"gpu-r02-01"`, 403, "not_for_tenants"},
+	} {
+		a := post(c.who, c.path, c.text, c.names)
+		if a.status != c.status || c.code != "" && a.problem(t).Code != c.code {
+			t.Errorf("%s: %s of %s: %d, want %d %s: %.300s", c.who, c.path, c.names, a.status, c.status, c.code, a.body)
+		}
+	}
+	for path, text := range map[string]string{"maintenance": window, "workflows": flow} { // to the letter as what is not there
+		other, none := post("member", path, text, `"gpu-r04-01"`), post("member", path, text, `"gpu-r94-01"`)
+		if strings.ReplaceAll(string(other.body), "gpu-r04-01", "gpu-r94-01") != string(none.body) {
+			t.Errorf("%s\n%s", other.body, none.body)
+		}
+	}
+	match := `{"match":{"kind":"server"},"duration_seconds":600,"reason":"all of ours"}`
+	all := got[schemas.Maintenance](t, post("member", "maintenance", match, ""), http.StatusCreated)
+	if !slices.Equal(all.Resources, []string{"gpu-r02-01", "gpu-r02-02"}) {
+		t.Errorf("what matches: %v", all.Resources)
+	}
+	// Who may declare a window may change and end it.
+	theirs := "maintenance/" + all.ID
+	others := "maintenance/" + got[schemas.Maintenance](t, post(access.RoleOperator, "maintenance", window, `"gpu-r02-01","gpu-r04-01"`), http.StatusCreated).ID
+	for who, code := range map[string]string{"member": "not_for_tenants", "of-train-operator": "no_permission"} {
+		refusal(t, who, w.do(t, who, http.MethodPut, others, "", `{"reason":"x"}`), 403, code, "")
+		refusal(t, who, w.do(t, who, http.MethodDelete, others, "", ""), 403, code, "")
+		if a := w.do(t, who, http.MethodPut, theirs, "", `{"reason":"of `+who+`"}`); a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", who, a.status, a.body)
+		}
+	}
+	if a := w.do(t, "tender", http.MethodPost, theirs+"/end", "", ""); a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 }
 

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"cmp"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -9,10 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"auspex/api/access"
+	"auspex/internal/store/conflicts"
+	"auspex/schemas"
 	"auspex/schemas/openapi"
 )
 
@@ -34,13 +38,14 @@ func TestListsAreSortedOverTheirPages(t *testing.T) {
 		w.send(t, http.MethodPost, "api/v1/templates", access.RoleAdmin, body(strings.Replace(newTemplate, "plain", name, 1)))
 	}
 	w.proposesEdges(t)
+	w.twoOfEach(t)
 	judge(t, w, 7)
 	doc, err := openapi3.NewLoader().LoadFromData(openapi.Document)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Lists of few, which come as a whole or by numbers of their own.
-	whole := []string{"getDiscovery", "listAgents", "listServerConfigs", "listGPUConfigs", "search", "listServerGPUs", "listUserAllocations"}
+	whole := []string{"getDiscovery", "listServerConfigs", "listGPUConfigs", "search", "listServerGPUs", "listUserAllocations"}
 	sorted := 0
 	for path, item := range doc.Paths.Map() {
 		op := item.Get
@@ -61,7 +66,7 @@ func TestListsAreSortedOverTheirPages(t *testing.T) {
 		}
 		by := op.Parameters.GetByInAndName("query", "sort")
 		if by == nil {
-			if slices.Contains([]string{"listCorrections", "listEdgeProposals", "listFaults"}, op.OperationID) {
+			if !slices.Contains([]string{"listEvents", "listRefusedDescriptions"}, op.OperationID) {
 				t.Errorf("%s cannot be sorted", op.OperationID)
 			}
 			continue
@@ -85,8 +90,41 @@ func TestListsAreSortedOverTheirPages(t *testing.T) {
 			t.Errorf("%s with a cursor of another order: %d %s", op.OperationID, a.status, a.body)
 		}
 	}
-	if sorted < 66 {
+	if sorted < 102 {
 		t.Errorf("%d orders only", sorted)
+	}
+}
+
+// twoOfEach makes two of what lists are of that a fleet does not have by itself.
+func (w *world) twoOfEach(t *testing.T) {
+	t.Helper()
+	for k, name := range []string{"gpu-r01-05", "gpu-r01-06"} {
+		for path, text := range map[string]string{
+			"grants":      fmt.Sprintf(`{"user":"li","pool":%q,"role":"operator"}`, []string{"alpha", "Beta"}[k]),
+			"join-tokens": fmt.Sprintf(`{"name":%q}`, name),
+			"maintenance": fmt.Sprintf(`{"resources":[%q],"duration_seconds":%d,"reason":"x"}`, name, 3600-k),
+			"discoveries": fmt.Sprintf(`{"ranges":["10.0.0.%d/32"]}`, k+1),
+		} {
+			if a := w.send(t, http.MethodPost, "api/v1/"+path, access.RoleAdmin, body(text)); a.status/100 != 2 {
+				t.Fatalf("%s: %d %s", path, a.status, a.body)
+			}
+		}
+		_, err := w.db.ExecContext(t.Context(), `INSERT INTO join_machines (key, token, server, serial, uuid, hostname, address, joined_ns, seen_ns) VALUES ($1, $2, '', '', '', '', '', $3, $4)`, name, name, 5-k, k+1)
+		if err == nil {
+			_, err = w.db.ExecContext(t.Context(), `INSERT INTO enrol_proposals (id, subject, machine, state, first_ns, doc) VALUES ($1, $1, '', 'open', $2, $3)`,
+				name, 5-k, fmt.Sprintf(`{"id":%q,"server":%q}`, name, name))
+		}
+		if err == nil {
+			err = w.db.InTx(t.Context(), func(tx *sql.Tx) error {
+				_, err := conflicts.Seen(t.Context(), tx, time.Unix(int64(5-k), 0), schemas.Conflict{
+					Kind: schemas.ConflictTwoSources, Resource: name, Field: "serial", Left: schemas.ConflictSide{Source: "a", Value: "1"}, Right: schemas.ConflictSide{Source: "b", Value: "2"},
+				})
+				return err
+			})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -139,7 +177,7 @@ func (w *world) holds(t *testing.T, id, path, order string) {
 
 func names[R ~map[string]any](rows []R) (out []any) {
 	for _, r := range rows {
-		out = append(out, cmp.Or(r["id"], r["name"], r["incident"], r["fault"]))
+		out = append(out, cmp.Or(r["id"], r["name"], r["incident"], r["fault"], r["key"], r["seq"], r["server"]))
 	}
 	return out
 }

@@ -54,7 +54,6 @@ func (s *Server) ListMaintenance(ctx context.Context, r apigen.ListMaintenanceRe
 	if err != nil {
 		return nil, err
 	}
-	n := pageSize(r.Params.Limit)
 	names, now := s.live.directory(), time.Now()
 	place := ""
 	if r.Params.Resource != "" {
@@ -65,9 +64,11 @@ func (s *Server) ListMaintenance(ctx context.Context, r apigen.ListMaintenanceRe
 	var items []schemas.Maintenance
 	next := ""
 	if r.Params.Open {
-		items, err = store.Open(ctx, now)
+		if items, err = store.Open(ctx, now); err == nil && r.Params.Sort != "" {
+			items, err = maintenance.Sorted(items, string(r.Params.Sort))
+		}
 	} else {
-		items, next, err = store.List(ctx, r.Params.After, n)
+		items, next, err = store.List(ctx, string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	}
 	if err != nil {
 		return nil, listed(err)
@@ -107,7 +108,7 @@ func (s *Server) GetMaintenance(ctx context.Context, r apigen.GetMaintenanceRequ
 func (s *Server) DeclareMaintenance(
 	ctx context.Context, r apigen.DeclareMaintenanceRequestObject,
 ) (apigen.DeclareMaintenanceResponseObject, error) {
-	if err := may(ctx, access.Declare); err != nil {
+	if err := s.somewhere(ctx, access.Declare); err != nil {
 		return nil, err
 	}
 	store, err := s.maintenance()
@@ -115,11 +116,17 @@ func (s *Server) DeclareMaintenance(
 		return nil, err
 	}
 	b, names := r.Body, s.live.directory()
-	find := func(text string) (string, error) { return one(names, text, "resource", names.Find(text)) }
+	find := func(text string) (string, error) {
+		name, err := one(names, text, "resource", names.Find(text))
+		return name, seen(ctx).theirs("resource", text, name, err)
+	}
 	m, err := maintenance.Request{
-		Resources: b.Resources, Match: b.Match, From: b.From, Until: b.Until, Seconds: b.DurationSeconds, Grace: b.GraceSeconds,
+		Resources: b.Resources, Match: b.Match, Matches: seen(ctx).runsOn, From: b.From, Until: b.Until, Seconds: b.DurationSeconds, Grace: b.GraceSeconds,
 		Reason: b.Reason, Work: b.Work, By: Caller(ctx).Name,
 	}.Window(names, find, s.deps.Faults(), time.Now().UTC())
+	if err == nil {
+		err = s.mayDeclare(ctx, m.Resources)
+	}
 	if err != nil {
 		return nil, refusedWindow(err, "")
 	}
@@ -135,14 +142,41 @@ func (s *Server) DeclareMaintenance(
 	}}, nil
 }
 
+// mayDeclare refuses those who may not declare work on all of these.
+func (s *Server) mayDeclare(ctx context.Context, resources []string) error {
+	names := s.live.directory()
+	servers := make([]string, len(resources))
+	for i, name := range resources {
+		servers[i] = cmp.Or(names.Server(name), name)
+	}
+	return s.mayOn(ctx, access.Declare, servers...)
+}
+
+// declared returns the store for those who may change a window: on all of its resources they may
+// declare one.
+func (s *Server) declared(ctx context.Context, id string) (Maintenance, error) {
+	if err := s.somewhere(ctx, access.Declare); err != nil {
+		return nil, err
+	}
+	store, err := s.maintenance()
+	if err != nil || seen(ctx) == nil && Caller(ctx).May(access.Declare) {
+		return store, err
+	}
+	m, err := store.Get(ctx, id)
+	if err != nil {
+		return nil, refusedWindow(err, id)
+	}
+	if slices.ContainsFunc(m.Resources, func(name string) bool { return !seen(ctx).runsOn(name) }) {
+		return nil, errSite
+	}
+	return store, s.mayDeclare(ctx, m.Resources)
+}
+
 // UpdateMaintenance implements the operation updateMaintenance.
 func (s *Server) UpdateMaintenance(
 	ctx context.Context, r apigen.UpdateMaintenanceRequestObject,
 ) (apigen.UpdateMaintenanceResponseObject, error) {
-	if err := may(ctx, access.Declare); err != nil {
-		return nil, err
-	}
-	store, err := s.maintenance()
+	store, err := s.declared(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -185,10 +219,7 @@ func (s *Server) EndMaintenance(ctx context.Context, r apigen.EndMaintenanceRequ
 
 // endMaintenance ends a window of a revision; 0 is any.
 func (s *Server) endMaintenance(ctx context.Context, id string, of int64) (m schemas.Maintenance, err error) {
-	if err := may(ctx, access.Declare); err != nil {
-		return m, err
-	}
-	store, err := s.maintenance()
+	store, err := s.declared(ctx, id)
 	if err != nil {
 		return m, err
 	}

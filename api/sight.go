@@ -32,6 +32,7 @@ type sight struct {
 	names func() *cmdb.Snapshot
 	had   map[string][]allocations.Span // by server, the first first
 	runs  map[string]apigen.PoolRight   // by pool
+	ours  map[string]bool               // the servers of those pools
 }
 
 // look returns what somebody sees.
@@ -47,7 +48,7 @@ func (s *Server) look(ctx context.Context, who access.Principal) (*sight, error)
 	if err != nil {
 		return nil, err
 	}
-	v := &sight{user: who.User, names: s.live.directory, had: make(map[string][]allocations.Span)}
+	v := &sight{user: who.User, names: s.live.directory, had: make(map[string][]allocations.Span), ours: make(map[string]bool)}
 	// Whoever is granted something in a pool runs it, and sees what is of its servers.
 	if v.runs, err = s.rights(ctx, who); err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func (s *Server) look(ctx context.Context, who access.Principal) (*sight, error)
 			return nil, err
 		}
 		for _, name := range servers {
-			v.had[name] = []allocations.Span{{Server: name}}
+			v.had[name], v.ours[name] = []allocations.Span{{Server: name}}, true
 		}
 	}
 	for _, sp := range spans {
@@ -110,6 +111,20 @@ func (v *sight) at(resource string, t time.Time) bool { return v.during(resource
 
 // has reports whether a tenant has a resource now.
 func (v *sight) has(resource string) bool { return v.at(resource, time.Now()) }
+
+// runsOn reports whether a tenant runs the pool of the server that a resource is, or is part of.
+func (v *sight) runsOn(resource string) bool {
+	return v == nil || v.ours[cmp.Or(v.names().Server(resource), resource)]
+}
+
+// theirs is the answer of who looks for something by name where a tenant names what is of a pool that they do
+// not run: what is not there.
+func (v *sight) theirs(what, text, name string, err error) error {
+	if v != nil && (errors.As(err, new(unresolved)) || err == nil && !v.runsOn(name)) { // also what its name is like is not told
+		return missing(what, text)
+	}
+	return err
+}
 
 // event reports whether a tenant sees what happened to a resource, of a server where that is known.
 func (v *sight) event(resource, server string, t time.Time) bool {
@@ -320,6 +335,9 @@ const (
 	ruleHad
 	// ruleRuns is a route below a server or GPU of those who run its pool.
 	ruleRuns
+	// ruleRunners is a route of those who run some pool; its handler keeps to the servers of theirs,
+	// which [sight.runsOn] tells.
+	ruleRunners
 )
 
 // tenantRules are the routes of a tenant, by their operation.
@@ -344,6 +362,7 @@ var tenantRules = map[string]rule{
 	"listOperations": ruleOpen, "getOperation": ruleOpen, "powerServer": ruleHas, "powerServerOperation": ruleHas,
 	"setServerBios": ruleRuns, "updateServerFirmware": ruleRuns, "updateServer": ruleRuns, "updateGPU": ruleRuns, "getServerConfig": ruleRuns,
 	"putServerConfig": ruleRuns, "applyServerConfig": ruleRuns, "listServerConfigs": ruleRuns, "createGPUConfig": ruleRuns, "updateGPUConfig": ruleRuns,
+	"createWorkflow": ruleRunners, "declareMaintenance": ruleRunners, "updateMaintenance": ruleRunners, "deleteMaintenance": ruleRunners, "endMaintenance": ruleRunners,
 	"getGPUConfig": ruleHas, "listGPUConfigs": ruleHas, "applyGPUConfig": ruleHas,
 }
 
@@ -370,6 +389,10 @@ func (s *Server) tenant(ctx context.Context, a *asked, path string) error {
 			} else if err != nil && !errors.Is(err, entity.ErrNone) {
 				return err
 			}
+		}
+	case ruleRunners:
+		if len(v.runs) > 0 {
+			return nil
 		}
 	case ruleHas, ruleHad:
 		ref, what := a.subject(path), "server"

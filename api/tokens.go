@@ -18,17 +18,13 @@ func (s *Server) ListTokens(ctx context.Context, r apigen.ListTokensRequestObjec
 	if err := may(ctx, access.Tokens); err != nil {
 		return nil, err
 	}
-	n := pageSize(r.Params.Limit)
-	found, err := s.access.Tokens(ctx, r.Params.After, n+1)
+	found, next, err := s.access.Tokens(ctx, string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	if err != nil {
-		return nil, err
+		return nil, listed(err)
 	}
-	out := apigen.ListTokens200JSONResponse{Items: make([]apigen.Token, min(n, len(found)))}
+	out := apigen.ListTokens200JSONResponse{Items: make([]apigen.Token, len(found)), Next: next}
 	for k := range out.Items {
 		out.Items[k] = tokenOf(&found[k])
-	}
-	if len(found) > n {
-		out.Next = found[n-1].Name
 	}
 	return out, nil
 }

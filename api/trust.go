@@ -5,14 +5,12 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/records"
-	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -34,34 +32,23 @@ func (s *Server) ListAudit(ctx context.Context, r apigen.ListAuditRequestObject)
 	if err := may(ctx, access.Audit); err != nil {
 		return nil, err
 	}
-	n := pageSize(r.Params.Limit)
-	var before int64
-	if r.Params.After != "" {
-		var err error
-		if before, err = strconv.ParseInt(r.Params.After, 10, 64); err != nil || before < 1 {
-			return nil, listed(sqldb.ErrCursor)
-		}
-	}
 	if s.deps.Audit == nil {
 		return nil, problem{http.StatusServiceUnavailable, "no_audit", "This console has no audit.", "Ask a role that has the relational store."}
 	}
-	rows, err := s.deps.Audit.List(ctx, before, n+1)
+	rows, next, err := s.deps.Audit.Page(ctx, string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	if err != nil {
-		return nil, err
+		return nil, listed(err)
 	}
 	chain, err := s.deps.Audit.Check(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out := apigen.ListAudit200JSONResponse{
-		Items: make([]apigen.AuditRow, min(n, len(rows))),
+		Items: make([]apigen.AuditRow, len(rows)), Next: next,
 		Chain: apigen.AuditChain{Holds: chain.Broken == 0, Rows: chain.Rows, Checked: chain.Checked, BrokenAt: chain.Broken},
 	}
 	for k := range out.Items {
 		out.Items[k] = auditRow(rows[k])
-	}
-	if len(rows) > n {
-		out.Next = strconv.FormatInt(rows[n-1].Seq, 10)
 	}
 	return out, nil
 }

@@ -144,7 +144,7 @@ func (s *Server) ListDeliveries(ctx context.Context, r apigen.ListDeliveriesRequ
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := store.Deliveries(ctx, r.ID, string(r.Params.State), r.Params.After, pageSize(r.Params.Limit))
+	items, next, err := store.Deliveries(ctx, r.ID, string(r.Params.State), string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	if err != nil {
 		return nil, listed(refusedHook(err, r.ID))
 	}

@@ -59,6 +59,7 @@ func (c *Client) DecideAction(ctx context.Context, id string, verb string, opts 
 // ListAgentsParams are the parameters of [Client.ListAgents]; what is zero is not sent.
 type ListAgentsParams struct {
 	State  string // Only servers whose agent is in this state; away is lost or refusing; one of answers, unheard, lost, refuses, none, away
+	Sort   string // By which field, with a minus from the last; server where it is left out. Equals are sorted by server; one of server, -server, rack, -rack, state, -state
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -67,6 +68,7 @@ type ListAgentsParams struct {
 func (p *ListAgentsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "state", p.State)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -291,6 +293,7 @@ func (c *Client) ListAssetVersions(ctx context.Context, id string, params ListAs
 
 // ListAuditParams are the parameters of [Client.ListAudit]; what is zero is not sent.
 type ListAuditParams struct {
+	Sort   string // By which field, with a minus from the last; -seq where it is left out; one of seq, -seq
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -298,6 +301,7 @@ type ListAuditParams struct {
 
 func (p *ListAuditParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -329,6 +333,7 @@ type ListConflictsParams struct {
 	Status   string // one of open, decided, settled
 	Kind     string // one of two_sources, cable, serial_twice
 	Resource string // Only of this resource or its parts, by name
+	Sort     string // By which field, with a minus from the last; -first_seen where it is left out. Equals are sorted by id; one of first_seen, -first_seen, last_seen, -last_seen, resource, -resource
 	After    string // `next` of the previous page, of the same list in the same order
 	Limit    int
 	Fields   string // Only these fields of each item, separated by commas
@@ -339,6 +344,7 @@ func (p *ListConflictsParams) query() url.Values {
 	ask(q, "status", p.Status)
 	ask(q, "kind", p.Kind)
 	ask(q, "resource", p.Resource)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -389,6 +395,7 @@ func (c *Client) ListCorrections(ctx context.Context, params ListCorrectionsPara
 // ListDiscoveriesParams are the parameters of [Client.ListDiscoveries]; what is zero is not sent.
 type ListDiscoveriesParams struct {
 	Status string // one of waiting, running, completed, failed, cancelled
+	Sort   string // By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id; one of created_at, -created_at, addresses, -addresses
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -397,6 +404,7 @@ type ListDiscoveriesParams struct {
 func (p *ListDiscoveriesParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "status", p.Status)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -674,6 +682,7 @@ func (c *Client) GetGPUStatus(ctx context.Context, id string, opts ...Option) (G
 // ListGrantsParams are the parameters of [Client.ListGrants]; what is zero is not sent.
 type ListGrantsParams struct {
 	Pool   string // Only of a pool, by id or name
+	Sort   string // By which field, with a minus from the last; created_at where it is left out. Equals are sorted by id; one of created_at, -created_at, pool, -pool
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -682,6 +691,7 @@ type ListGrantsParams struct {
 func (p *ListGrantsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "pool", p.Pool)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -817,6 +827,7 @@ func (c *Client) CorrectIncident(ctx context.Context, id string, body NewCorrect
 
 // ListJoinTokensParams are the parameters of [Client.ListJoinTokens]; what is zero is not sent.
 type ListJoinTokensParams struct {
+	Sort   string // By which field, with a minus from the last; name where it is left out. Equals are sorted by name; one of name, -name, created, -created, expires, -expires
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -824,6 +835,7 @@ type ListJoinTokensParams struct {
 
 func (p *ListJoinTokensParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -915,6 +927,7 @@ func (c *Client) Logout(ctx context.Context, opts ...Option) error {
 
 // ListMachinesParams are the parameters of [Client.ListMachines]; what is zero is not sent.
 type ListMachinesParams struct {
+	Sort   string // By which field, with a minus from the last; key where it is left out. Equals are sorted by key; one of key, -key, joined, -joined, seen, -seen
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -922,6 +935,7 @@ type ListMachinesParams struct {
 
 func (p *ListMachinesParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -942,6 +956,7 @@ func (c *Client) RevokeMachine(ctx context.Context, key string, opts ...Option) 
 type ListMaintenanceParams struct {
 	Open     *bool  // Only windows that are open or to come, the first to begin first; they come in one page
 	Resource string // Only windows that concern this resource: it, what it is part of, or what powers it
+	Sort     string // By which field, with a minus from the last; -declared where it is left out, and from for what is open or to come. Equals are sorted by id; one of declared, -declared, from, -from
 	After    string // `next` of the previous page, of the same list in the same order
 	Limit    int
 	Fields   string // Only these fields of each item, separated by commas
@@ -951,6 +966,7 @@ func (p *ListMaintenanceParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "open", p.Open)
 	ask(q, "resource", p.Resource)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -971,7 +987,8 @@ func (c *Client) ListMaintenancePage(ctx context.Context, params ListMaintenance
 // (lost contact, restarts, links down, power lost) is then no incident while the window is open, and control repairs
 // nothing there. Everything else stays what it is, and what is still out some time after the end is told. Windows may
 // overlap. The same Idempotency-Key of the same caller gives the same window. Needs the right `declare`, which
-// operators, engineers and admins have.
+// operators, engineers and admins have, or the grant of it in the pools of all that is named: to whoever is in a team
+// nothing else is there, and nothing else matches.
 func (c *Client) DeclareMaintenance(ctx context.Context, body NewMaintenance, opts ...Option) (schemas.Maintenance, error) {
 	return one[schemas.Maintenance](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "maintenance", Body: body}, opts)
 }
@@ -1121,6 +1138,7 @@ func (c *Client) GetPredictionRecord(ctx context.Context, opts ...Option) (Predi
 // ListProposalsParams are the parameters of [Client.ListProposals]; what is zero is not sent.
 type ListProposalsParams struct {
 	State  string // one of open, accepted, declined
+	Sort   string // By which field, with a minus from the last; -time where it is left out. Equals are sorted by id; one of time, -time
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -1129,6 +1147,7 @@ type ListProposalsParams struct {
 func (p *ListProposalsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "state", p.State)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -1640,6 +1659,7 @@ func (c *Client) ListTemplateVersions(ctx context.Context, id string, params Lis
 
 // ListTokensParams are the parameters of [Client.ListTokens]; what is zero is not sent.
 type ListTokensParams struct {
+	Sort   string // By which field, with a minus from the last; name where it is left out. Equals are sorted by name; one of name, -name, created, -created, last_used, -last_used
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -1647,13 +1667,14 @@ type ListTokensParams struct {
 
 func (p *ListTokensParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
 	return q
 }
 
-// ListTokens: List tokens by name; needs the permission `tokens`, which admins have.
+// ListTokens: List tokens, by name where no order is asked for; needs the permission `tokens`, which admins have.
 func (c *Client) ListTokens(ctx context.Context, params ListTokensParams, opts ...Option) iter.Seq2[Token, error] {
 	return all[Token](ctx, c, Request{Method: http.MethodGet, Path: "tokens", Query: params.query()}, opts)
 }
@@ -1795,6 +1816,7 @@ func (c *Client) DeleteWebhook(ctx context.Context, id string, opts ...Option) e
 // ListDeliveriesParams are the parameters of [Client.ListDeliveries]; what is zero is not sent.
 type ListDeliveriesParams struct {
 	State  string // one of pending, delivered, dead
+	Sort   string // By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id; one of created_at, -created_at, attempts, -attempts
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -1803,6 +1825,7 @@ type ListDeliveriesParams struct {
 func (p *ListDeliveriesParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "state", p.State)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -1854,8 +1877,8 @@ func (c *Client) ListWorkflows(ctx context.Context, params ListWorkflowsParams, 
 // CreateWorkflow: Run a workflow on a server; on one that is discovered, `validate` makes it ready. `validate` looks
 // at a server that nobody has, and `config` sets it and its GPUs before that as their latest configurations say, by
 // control: a step that no driver does fails and says so. `deploy` and `cleanup` are the same as below. Needs the
-// permission `allocate`, and `config` also `operate`. A server that somebody has, or on which another workflow runs,
-// is 409.
+// permission `allocate`, and `config` also `operate`, or the grant of it in the server's pool, of which whoever is in
+// a team needs some. A server that somebody has, or on which another workflow runs, is 409.
 func (c *Client) CreateWorkflow(ctx context.Context, body NewWorkflow, opts ...Option) (schemas.Workflow, error) {
 	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "workflows", Body: body}, opts)
 }

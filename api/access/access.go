@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"auspex/internal/store/audit"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -61,7 +62,7 @@ const (
 )
 
 // pooled are the permissions of which each is about a server, or about what is on it.
-var pooled = []string{Approve, Cancel, DryRun, Allocate, Operate, Inventory, Assign}
+var pooled = []string{Approve, Cancel, DryRun, Declare, Allocate, Operate, Inventory, Assign}
 
 // InPool returns what a role that was granted in a pool lets its holder do to servers of that pool.
 func InPool(role string) []string {
@@ -299,12 +300,26 @@ WHERE api_tokens.expires_ns>0 AND api_tokens.expires_ns<=excluded.created_ns`, n
 }
 
 // Tokens lists at most limit tokens by name, those after a name.
-func (s *Store) Tokens(ctx context.Context, after string, limit int) ([]Token, error) {
-	out, err := tokens(ctx, s.db, `t.name>$1 ORDER BY t.name LIMIT $2`, after, limit)
+func (s *Store) Tokens(ctx context.Context, sort, after string, limit int) ([]Token, string, error) {
+	tail, args, err := tokenOrder.Tail(sort, after, limit)
 	if err != nil {
-		return nil, fmt.Errorf("list tokens: %w", err)
+		return nil, "", fmt.Errorf("list tokens: %w", err)
 	}
-	return out, nil
+	out, err := tokens(ctx, s.db, `1=1`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list tokens: %w", err)
+	}
+	out, next := tokenOrder.Page(out, sort, limit)
+	return out, next, nil
+}
+
+var tokenOrder = sqldb.Order[Token]{
+	ID: sqldb.Key[Token]{SQL: "t.name", Of: func(t *Token) any { return t.Name }}, Usual: "name",
+	By: map[string]sqldb.Key[Token]{
+		"name":      {SQL: "t.name", Of: func(t *Token) any { return t.Name }, Alone: true},
+		"created":   {SQL: "t.created_ns", Of: func(t *Token) any { return nano(t.Created) }},
+		"last_used": {SQL: "t.used_ns", Of: func(t *Token) any { return nano(t.Used) }},
+	},
 }
 
 // TokenOf returns the token with a name.
@@ -393,6 +408,14 @@ func said(t *Token) string {
 		out += ", of user " + t.User
 	}
 	return out
+}
+
+// nano is how a time is stored; 0 is none.
+func nano(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
 }
 
 func at(ns int64) time.Time {

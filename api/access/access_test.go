@@ -150,7 +150,7 @@ func TestRevokingATokenEndsWhatCameFromIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	invited, _ := s.TakeCode(code)
-	listed, err := s.Tokens(t.Context(), "", 10)
+	listed, _, err := s.Tokens(t.Context(), "", "", 10)
 	if err != nil || len(listed) != 1 || listed[0].Name != "grafana" || time.Since(listed[0].Used) > time.Minute {
 		t.Errorf("%+v %v", listed, err)
 	}
@@ -277,7 +277,7 @@ func TestAChangeOfIdentityNeedsItsAuditRow(t *testing.T) {
 			t.Errorf("%s was done without its row", name)
 		}
 	}
-	tokens, err := s.Tokens(ctx, "", 10)
+	tokens, _, err := s.Tokens(ctx, "", "", 10)
 	if err != nil || len(tokens) != 1 || tokens[0].Role != access.RoleViewer {
 		t.Errorf("%+v %v", tokens, err)
 	}

@@ -245,6 +245,36 @@ func (e ListAgentsParamsState) Valid() bool {
 	}
 }
 
+// Defines values for ListAgentsParamsSort.
+const (
+	ListAgentsParamsSortMinusRack   ListAgentsParamsSort = "-rack"
+	ListAgentsParamsSortMinusServer ListAgentsParamsSort = "-server"
+	ListAgentsParamsSortMinusState  ListAgentsParamsSort = "-state"
+	ListAgentsParamsSortRack        ListAgentsParamsSort = "rack"
+	ListAgentsParamsSortServer      ListAgentsParamsSort = "server"
+	ListAgentsParamsSortState       ListAgentsParamsSort = "state"
+)
+
+// Valid indicates whether the value is a known member of the ListAgentsParamsSort enum.
+func (e ListAgentsParamsSort) Valid() bool {
+	switch e {
+	case ListAgentsParamsSortMinusRack:
+		return true
+	case ListAgentsParamsSortMinusServer:
+		return true
+	case ListAgentsParamsSortMinusState:
+		return true
+	case ListAgentsParamsSortRack:
+		return true
+	case ListAgentsParamsSortServer:
+		return true
+	case ListAgentsParamsSortState:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListAlertsParamsStatus.
 const (
 	ListAlertsParamsStatusAcknowledged ListAlertsParamsStatus = "acknowledged"
@@ -389,6 +419,24 @@ func (e ListAssetsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListAuditParamsSort.
+const (
+	MinusSeq ListAuditParamsSort = "-seq"
+	Seq      ListAuditParamsSort = "seq"
+)
+
+// Valid indicates whether the value is a known member of the ListAuditParamsSort enum.
+func (e ListAuditParamsSort) Valid() bool {
+	switch e {
+	case MinusSeq:
+		return true
+	case Seq:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListConflictsParamsStatus.
 const (
 	ListConflictsParamsStatusDecided ListConflictsParamsStatus = "decided"
@@ -425,6 +473,36 @@ func (e ListConflictsParamsKind) Valid() bool {
 	case SerialTwice:
 		return true
 	case TwoSources:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListConflictsParamsSort.
+const (
+	ListConflictsParamsSortFirstSeen      ListConflictsParamsSort = "first_seen"
+	ListConflictsParamsSortLastSeen       ListConflictsParamsSort = "last_seen"
+	ListConflictsParamsSortMinusFirstSeen ListConflictsParamsSort = "-first_seen"
+	ListConflictsParamsSortMinusLastSeen  ListConflictsParamsSort = "-last_seen"
+	ListConflictsParamsSortMinusResource  ListConflictsParamsSort = "-resource"
+	ListConflictsParamsSortResource       ListConflictsParamsSort = "resource"
+)
+
+// Valid indicates whether the value is a known member of the ListConflictsParamsSort enum.
+func (e ListConflictsParamsSort) Valid() bool {
+	switch e {
+	case ListConflictsParamsSortFirstSeen:
+		return true
+	case ListConflictsParamsSortLastSeen:
+		return true
+	case ListConflictsParamsSortMinusFirstSeen:
+		return true
+	case ListConflictsParamsSortMinusLastSeen:
+		return true
+	case ListConflictsParamsSortMinusResource:
+		return true
+	case ListConflictsParamsSortResource:
 		return true
 	default:
 		return false
@@ -476,6 +554,30 @@ func (e ListDiscoveriesParamsStatus) Valid() bool {
 	case ListDiscoveriesParamsStatusRunning:
 		return true
 	case ListDiscoveriesParamsStatusWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListDiscoveriesParamsSort.
+const (
+	ListDiscoveriesParamsSortAddresses      ListDiscoveriesParamsSort = "addresses"
+	ListDiscoveriesParamsSortCreatedAt      ListDiscoveriesParamsSort = "created_at"
+	ListDiscoveriesParamsSortMinusAddresses ListDiscoveriesParamsSort = "-addresses"
+	ListDiscoveriesParamsSortMinusCreatedAt ListDiscoveriesParamsSort = "-created_at"
+)
+
+// Valid indicates whether the value is a known member of the ListDiscoveriesParamsSort enum.
+func (e ListDiscoveriesParamsSort) Valid() bool {
+	switch e {
+	case ListDiscoveriesParamsSortAddresses:
+		return true
+	case ListDiscoveriesParamsSortCreatedAt:
+		return true
+	case ListDiscoveriesParamsSortMinusAddresses:
+		return true
+	case ListDiscoveriesParamsSortMinusCreatedAt:
 		return true
 	default:
 		return false
@@ -605,6 +707,30 @@ func (e ListGPUsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListGrantsParamsSort.
+const (
+	ListGrantsParamsSortCreatedAt      ListGrantsParamsSort = "created_at"
+	ListGrantsParamsSortMinusCreatedAt ListGrantsParamsSort = "-created_at"
+	ListGrantsParamsSortMinusPool      ListGrantsParamsSort = "-pool"
+	ListGrantsParamsSortPool           ListGrantsParamsSort = "pool"
+)
+
+// Valid indicates whether the value is a known member of the ListGrantsParamsSort enum.
+func (e ListGrantsParamsSort) Valid() bool {
+	switch e {
+	case ListGrantsParamsSortCreatedAt:
+		return true
+	case ListGrantsParamsSortMinusCreatedAt:
+		return true
+	case ListGrantsParamsSortMinusPool:
+		return true
+	case ListGrantsParamsSortPool:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListHardwareParamsLacks.
 const (
 	Architecture  ListHardwareParamsLacks = "architecture"
@@ -701,6 +827,36 @@ func (e ListIncidentsParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListJoinTokensParamsSort.
+const (
+	ListJoinTokensParamsSortCreated      ListJoinTokensParamsSort = "created"
+	ListJoinTokensParamsSortExpires      ListJoinTokensParamsSort = "expires"
+	ListJoinTokensParamsSortMinusCreated ListJoinTokensParamsSort = "-created"
+	ListJoinTokensParamsSortMinusExpires ListJoinTokensParamsSort = "-expires"
+	ListJoinTokensParamsSortMinusName    ListJoinTokensParamsSort = "-name"
+	ListJoinTokensParamsSortName         ListJoinTokensParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListJoinTokensParamsSort enum.
+func (e ListJoinTokensParamsSort) Valid() bool {
+	switch e {
+	case ListJoinTokensParamsSortCreated:
+		return true
+	case ListJoinTokensParamsSortExpires:
+		return true
+	case ListJoinTokensParamsSortMinusCreated:
+		return true
+	case ListJoinTokensParamsSortMinusExpires:
+		return true
+	case ListJoinTokensParamsSortMinusName:
+		return true
+	case ListJoinTokensParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListEdgeProposalsParamsState.
 const (
 	ListEdgeProposalsParamsStateAccepted  ListEdgeProposalsParamsState = "accepted"
@@ -743,6 +899,60 @@ func (e ListEdgeProposalsParamsSort) Valid() bool {
 	case ListEdgeProposalsParamsSortMinusFound:
 		return true
 	case ListEdgeProposalsParamsSortMinusGain:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListMachinesParamsSort.
+const (
+	Joined      ListMachinesParamsSort = "joined"
+	Key         ListMachinesParamsSort = "key"
+	MinusJoined ListMachinesParamsSort = "-joined"
+	MinusKey    ListMachinesParamsSort = "-key"
+	MinusSeen   ListMachinesParamsSort = "-seen"
+	Seen        ListMachinesParamsSort = "seen"
+)
+
+// Valid indicates whether the value is a known member of the ListMachinesParamsSort enum.
+func (e ListMachinesParamsSort) Valid() bool {
+	switch e {
+	case Joined:
+		return true
+	case Key:
+		return true
+	case MinusJoined:
+		return true
+	case MinusKey:
+		return true
+	case MinusSeen:
+		return true
+	case Seen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListMaintenanceParamsSort.
+const (
+	Declared      ListMaintenanceParamsSort = "declared"
+	From          ListMaintenanceParamsSort = "from"
+	MinusDeclared ListMaintenanceParamsSort = "-declared"
+	MinusFrom     ListMaintenanceParamsSort = "-from"
+)
+
+// Valid indicates whether the value is a known member of the ListMaintenanceParamsSort enum.
+func (e ListMaintenanceParamsSort) Valid() bool {
+	switch e {
+	case Declared:
+		return true
+	case From:
+		return true
+	case MinusDeclared:
+		return true
+	case MinusFrom:
 		return true
 	default:
 		return false
@@ -893,6 +1103,24 @@ func (e ListProposalsParamsState) Valid() bool {
 	case ListProposalsParamsStateDeclined:
 		return true
 	case ListProposalsParamsStateOpen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListProposalsParamsSort.
+const (
+	ListProposalsParamsSortMinusTime ListProposalsParamsSort = "-time"
+	ListProposalsParamsSortTime      ListProposalsParamsSort = "time"
+)
+
+// Valid indicates whether the value is a known member of the ListProposalsParamsSort enum.
+func (e ListProposalsParamsSort) Valid() bool {
+	switch e {
+	case ListProposalsParamsSortMinusTime:
+		return true
+	case ListProposalsParamsSortTime:
 		return true
 	default:
 		return false
@@ -1166,6 +1394,36 @@ func (e ListTemplatesParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListTokensParamsSort.
+const (
+	ListTokensParamsSortCreated       ListTokensParamsSort = "created"
+	ListTokensParamsSortLastUsed      ListTokensParamsSort = "last_used"
+	ListTokensParamsSortMinusCreated  ListTokensParamsSort = "-created"
+	ListTokensParamsSortMinusLastUsed ListTokensParamsSort = "-last_used"
+	ListTokensParamsSortMinusName     ListTokensParamsSort = "-name"
+	ListTokensParamsSortName          ListTokensParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListTokensParamsSort enum.
+func (e ListTokensParamsSort) Valid() bool {
+	switch e {
+	case ListTokensParamsSortCreated:
+		return true
+	case ListTokensParamsSortLastUsed:
+		return true
+	case ListTokensParamsSortMinusCreated:
+		return true
+	case ListTokensParamsSortMinusLastUsed:
+		return true
+	case ListTokensParamsSortMinusName:
+		return true
+	case ListTokensParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListUsersParamsRole.
 const (
 	Admin    ListUsersParamsRole = "admin"
@@ -1307,6 +1565,30 @@ func (e ListDeliveriesParamsState) Valid() bool {
 	case ListDeliveriesParamsStateDelivered:
 		return true
 	case ListDeliveriesParamsStatePending:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListDeliveriesParamsSort.
+const (
+	ListDeliveriesParamsSortAttempts       ListDeliveriesParamsSort = "attempts"
+	ListDeliveriesParamsSortCreatedAt      ListDeliveriesParamsSort = "created_at"
+	ListDeliveriesParamsSortMinusAttempts  ListDeliveriesParamsSort = "-attempts"
+	ListDeliveriesParamsSortMinusCreatedAt ListDeliveriesParamsSort = "-created_at"
+)
+
+// Valid indicates whether the value is a known member of the ListDeliveriesParamsSort enum.
+func (e ListDeliveriesParamsSort) Valid() bool {
+	switch e {
+	case ListDeliveriesParamsSortAttempts:
+		return true
+	case ListDeliveriesParamsSortCreatedAt:
+		return true
+	case ListDeliveriesParamsSortMinusAttempts:
+		return true
+	case ListDeliveriesParamsSortMinusCreatedAt:
 		return true
 	default:
 		return false
@@ -3878,6 +4160,9 @@ type ListAgentsParams struct {
 	// State Only servers whose agent is in this state; away is lost or refusing
 	State ListAgentsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; server where it is left out. Equals are sorted by server
+	Sort ListAgentsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -3888,6 +4173,9 @@ type ListAgentsParams struct {
 
 // ListAgentsParamsState defines parameters for ListAgents.
 type ListAgentsParamsState string
+
+// ListAgentsParamsSort defines parameters for ListAgents.
+type ListAgentsParamsSort string
 
 // ListAlertsParams defines parameters for ListAlerts.
 type ListAlertsParams struct {
@@ -4046,6 +4334,9 @@ type ListAssetVersionsParams struct {
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
+	// Sort By which field, with a minus from the last; -seq where it is left out
+	Sort ListAuditParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4054,6 +4345,9 @@ type ListAuditParams struct {
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
+// ListAuditParamsSort defines parameters for ListAudit.
+type ListAuditParamsSort string
+
 // ListConflictsParams defines parameters for ListConflicts.
 type ListConflictsParams struct {
 	Status ListConflictsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
@@ -4061,6 +4355,9 @@ type ListConflictsParams struct {
 
 	// Resource Only of this resource or its parts, by name
 	Resource string `form:"resource,omitempty" json:"resource,omitempty,omitzero"`
+
+	// Sort By which field, with a minus from the last; -first_seen where it is left out. Equals are sorted by id
+	Sort ListConflictsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
 
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
@@ -4075,6 +4372,9 @@ type ListConflictsParamsStatus string
 
 // ListConflictsParamsKind defines parameters for ListConflicts.
 type ListConflictsParamsKind string
+
+// ListConflictsParamsSort defines parameters for ListConflicts.
+type ListConflictsParamsSort string
 
 // DecideConflictParams defines parameters for DecideConflict.
 type DecideConflictParams struct {
@@ -4104,6 +4404,9 @@ type ListCorrectionsParamsSort string
 type ListDiscoveriesParams struct {
 	Status ListDiscoveriesParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id
+	Sort ListDiscoveriesParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4114,6 +4417,9 @@ type ListDiscoveriesParams struct {
 
 // ListDiscoveriesParamsStatus defines parameters for ListDiscoveries.
 type ListDiscoveriesParamsStatus string
+
+// ListDiscoveriesParamsSort defines parameters for ListDiscoveries.
+type ListDiscoveriesParamsSort string
 
 // StartDiscoveryParams defines parameters for StartDiscovery.
 type StartDiscoveryParams struct {
@@ -4281,6 +4587,9 @@ type ListGrantsParams struct {
 	// Pool Only of a pool, by id or name
 	Pool string `form:"pool,omitempty" json:"pool,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; created_at where it is left out. Equals are sorted by id
+	Sort ListGrantsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4288,6 +4597,9 @@ type ListGrantsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListGrantsParamsSort defines parameters for ListGrants.
+type ListGrantsParamsSort string
 
 // CreateGrantParams defines parameters for CreateGrant.
 type CreateGrantParams struct {
@@ -4371,6 +4683,9 @@ type CorrectIncidentParams struct {
 
 // ListJoinTokensParams defines parameters for ListJoinTokens.
 type ListJoinTokensParams struct {
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by name
+	Sort ListJoinTokensParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4378,6 +4693,9 @@ type ListJoinTokensParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListJoinTokensParamsSort defines parameters for ListJoinTokens.
+type ListJoinTokensParamsSort string
 
 // ListEdgeProposalsParams defines parameters for ListEdgeProposals.
 type ListEdgeProposalsParams struct {
@@ -4410,6 +4728,9 @@ type DecideEdgeProposalParams struct {
 
 // ListMachinesParams defines parameters for ListMachines.
 type ListMachinesParams struct {
+	// Sort By which field, with a minus from the last; key where it is left out. Equals are sorted by key
+	Sort ListMachinesParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4417,6 +4738,9 @@ type ListMachinesParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListMachinesParamsSort defines parameters for ListMachines.
+type ListMachinesParamsSort string
 
 // ListMaintenanceParams defines parameters for ListMaintenance.
 type ListMaintenanceParams struct {
@@ -4426,6 +4750,9 @@ type ListMaintenanceParams struct {
 	// Resource Only windows that concern this resource: it, what it is part of, or what powers it
 	Resource string `form:"resource,omitempty" json:"resource,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; -declared where it is left out, and from for what is open or to come. Equals are sorted by id
+	Sort ListMaintenanceParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4433,6 +4760,9 @@ type ListMaintenanceParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListMaintenanceParamsSort defines parameters for ListMaintenance.
+type ListMaintenanceParamsSort string
 
 // DeclareMaintenanceParams defines parameters for DeclareMaintenance.
 type DeclareMaintenanceParams struct {
@@ -4562,6 +4892,9 @@ type ListPredictionsParamsSort string
 type ListProposalsParams struct {
 	State ListProposalsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; -time where it is left out. Equals are sorted by id
+	Sort ListProposalsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4572,6 +4905,9 @@ type ListProposalsParams struct {
 
 // ListProposalsParamsState defines parameters for ListProposals.
 type ListProposalsParamsState string
+
+// ListProposalsParamsSort defines parameters for ListProposals.
+type ListProposalsParamsSort string
 
 // DecideProposalParams defines parameters for DecideProposal.
 type DecideProposalParams struct {
@@ -4927,6 +5263,9 @@ type ListTemplateVersionsParams struct {
 
 // ListTokensParams defines parameters for ListTokens.
 type ListTokensParams struct {
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by name
+	Sort ListTokensParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4934,6 +5273,9 @@ type ListTokensParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListTokensParamsSort defines parameters for ListTokens.
+type ListTokensParamsSort string
 
 // ListUsersParams defines parameters for ListUsers.
 type ListUsersParams struct {
@@ -5029,6 +5371,9 @@ type UpdateWebhookParams struct {
 type ListDeliveriesParams struct {
 	State ListDeliveriesParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id
+	Sort ListDeliveriesParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -5039,6 +5384,9 @@ type ListDeliveriesParams struct {
 
 // ListDeliveriesParamsState defines parameters for ListDeliveries.
 type ListDeliveriesParamsState string
+
+// ListDeliveriesParamsSort defines parameters for ListDeliveries.
+type ListDeliveriesParamsSort string
 
 // TestWebhookParams defines parameters for TestWebhook.
 type TestWebhookParams struct {
@@ -5641,7 +5989,7 @@ type ServerInterface interface {
 	// ListTemplateVersions List the versions of a template, the latest first, without their texts
 	// (GET /templates/{id}/versions)
 	ListTemplateVersions(c *fiber.Ctx, id QueryTemplate, params ListTemplateVersionsParams) error
-	// ListTokens List tokens by name; needs the permission `tokens`, which admins have
+	// ListTokens List tokens, by name where no order is asked for; needs the permission `tokens`, which admins have
 	// (GET /tokens)
 	ListTokens(c *fiber.Ctx, params ListTokensParams) error
 	// CreateToken Create a token; its secret is shown once and stored as a hash
@@ -5926,6 +6274,13 @@ func (siw *ServerInterfaceWrapper) ListAgents(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -6823,6 +7178,13 @@ func (siw *ServerInterfaceWrapper) ListAudit(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -6911,6 +7273,13 @@ func (siw *ServerInterfaceWrapper) ListConflicts(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "resource", query, &params.Resource, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter resource: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -7114,6 +7483,13 @@ func (siw *ServerInterfaceWrapper) ListDiscoveries(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter status: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -8115,6 +8491,13 @@ func (siw *ServerInterfaceWrapper) ListGrants(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter pool: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -8655,6 +9038,13 @@ func (siw *ServerInterfaceWrapper) ListJoinTokens(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -8941,6 +9331,13 @@ func (siw *ServerInterfaceWrapper) ListMachines(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -9033,6 +9430,13 @@ func (siw *ServerInterfaceWrapper) ListMaintenance(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "resource", query, &params.Resource, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter resource: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -9896,6 +10300,13 @@ func (siw *ServerInterfaceWrapper) ListProposals(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -12194,6 +12605,13 @@ func (siw *ServerInterfaceWrapper) ListTokens(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -12863,6 +13281,13 @@ func (siw *ServerInterfaceWrapper) ListDeliveries(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -20720,7 +21145,7 @@ type StrictServerInterface interface {
 	// ListTemplateVersions List the versions of a template, the latest first, without their texts
 	// (GET /templates/{id}/versions)
 	ListTemplateVersions(ctx context.Context, request ListTemplateVersionsRequestObject) (ListTemplateVersionsResponseObject, error)
-	// ListTokens List tokens by name; needs the permission `tokens`, which admins have
+	// ListTokens List tokens, by name where no order is asked for; needs the permission `tokens`, which admins have
 	// (GET /tokens)
 	ListTokens(ctx context.Context, request ListTokensRequestObject) (ListTokensResponseObject, error)
 	// CreateToken Create a token; its secret is shown once and stored as a hash

@@ -202,7 +202,7 @@ what is declined does not come back until it says something else.`,
 func listProposals(ctx context.Context, d *enrol.Desk, state, format string, out io.Writer) error {
 	return listing[enrol.Proposal]{
 		head: []string{"ID", "STATE", "SERVER", "IN INVENTORY", "DIFFERENCES", "CONFLICTS", "TIME", "DECIDED BY"},
-		page: func(after string) ([]enrol.Proposal, string, error) { return d.List(ctx, state, after, listPage) },
+		page: func(after string) ([]enrol.Proposal, string, error) { return d.List(ctx, state, "", after, listPage) },
 		row: func(p *enrol.Proposal) []any {
 			known := "no"
 			if p.Known {

@@ -122,7 +122,7 @@ func listJoinTokens(ctx context.Context, s *join.Store, format string, out io.Wr
 	now := time.Now()
 	return listing[join.Token]{
 		head: []string{"NAME", "STATE", "SERVER", "USED", "ACCEPTS", "EXPIRES", "CREATED BY", "REFUSED", "LAST FROM"},
-		page: byName(func(after string, n int) ([]join.Token, error) { return s.Tokens(ctx, after, n) }, func(t *join.Token) string { return t.Name }),
+		page: func(after string) ([]join.Token, string, error) { return s.Tokens(ctx, "", after, listPage) },
 		row: func(t *join.Token) []any {
 			return []any{
 				t.Name, t.State(now), t.Server, fmt.Sprintf("%d of %d", t.Used, t.Uses), t.Accept, moment(t.Expires), t.CreatedBy, t.Refused, t.RefusedFrom,
@@ -155,7 +155,7 @@ func listJoinTokens(ctx context.Context, s *join.Store, format string, out io.Wr
 func listMachines(ctx context.Context, s *join.Store, format string, out io.Writer) error {
 	return listing[join.Bound]{
 		head: []string{"KEY", "HOST", "SERVER", "SERIAL", "TOKEN", "ADMITTED", "JOINED", "SEEN", "ADDRESS", "DOUBT"},
-		page: byName(func(after string, n int) ([]join.Bound, error) { return s.Machines(ctx, after, n) }, func(m *join.Bound) string { return m.Key }),
+		page: func(after string) ([]join.Bound, string, error) { return s.Machines(ctx, "", after, listPage) },
 		row: func(m *join.Bound) []any {
 			return []any{m.Key, m.Hostname, m.Server, m.Serial, m.Token, m.Admitted, moment(m.Joined), moment(m.Seen), m.Address, m.Doubt}
 		},

@@ -42,14 +42,3 @@ func (l listing[T]) print(format string, out io.Writer) error {
 }
 
 const listPage = 500
-
-// byName pages through what a store lists in the order of names.
-func byName[T any](read func(after string, limit int) ([]T, error), name func(*T) string) func(string) ([]T, string, error) {
-	return func(after string) ([]T, string, error) {
-		items, err := read(after, listPage)
-		if err != nil || len(items) < listPage {
-			return items, "", err
-		}
-		return items, name(&items[len(items)-1]), nil
-	}
-}

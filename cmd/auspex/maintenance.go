@@ -150,7 +150,7 @@ func listMaintenance(ctx context.Context, s *maintenance.Store, open bool, forma
 		if open {
 			page, err = s.Open(ctx, now)
 		} else {
-			page, next, err = s.List(ctx, after, maintenancePage)
+			page, next, err = s.List(ctx, "", after, maintenancePage)
 		}
 		if err != nil {
 			return err

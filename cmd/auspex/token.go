@@ -103,7 +103,7 @@ func shellUser() string {
 func listTokens(ctx context.Context, s *access.Store, format string, out io.Writer) error {
 	return listing[access.Token]{
 		head: []string{"NAME", "ROLE", "USER", "CREATED", "EXPIRES", "LAST USED"},
-		page: byName(func(after string, n int) ([]access.Token, error) { return s.Tokens(ctx, after, n) }, func(t *access.Token) string { return t.Name }),
+		page: func(after string) ([]access.Token, string, error) { return s.Tokens(ctx, "", after, listPage) },
 		row: func(t *access.Token) []any {
 			return []any{t.Name, t.Role, cmp.Or(t.User, "-"), moment(t.Created), moment(t.Expires), moment(t.Used)}
 		},

@@ -11,9 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -401,7 +398,8 @@ func sameWorkload(a, b schemas.Workload) bool {
 	return true
 }
 
-func writeResources(ctx context.Context, tx *sql.Tx, put []schemas.Resource, said map[string]string, remove []string) error {
+// writeResources puts resources; where it is the first import nothing is there that they could meet.
+func writeResources(ctx context.Context, db *sqldb.DB, tx *sql.Tx, first bool, put []schemas.Resource, said map[string]string, remove []string) error {
 	for _, id := range remove {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM inventory_resources WHERE id=$1`, id); err != nil {
 			return err
@@ -415,58 +413,18 @@ func writeResources(ctx context.Context, tx *sql.Tx, put []schemas.Resource, sai
 		}
 		rows[k] = []any{r.ID, r.Kind, r.Parent, attrs, said[r.ID]}
 	}
-	err := insert(ctx, tx, `INSERT INTO inventory_resources (id, kind, parent, attrs, said) VALUES `, rows, `
-ON CONFLICT (id) DO UPDATE SET kind=excluded.kind, parent=excluded.parent, attrs=excluded.attrs, said=excluded.said`)
+	met := ""
+	if !first {
+		met = `ON CONFLICT (id) DO UPDATE SET kind=excluded.kind, parent=excluded.parent, attrs=excluded.attrs, said=excluded.said`
+	}
+	err := db.Insert(ctx, tx, `INSERT INTO inventory_resources (id, kind, parent, attrs, said)`, "(?,?,?,?,?)", rows, met)
 	if err != nil {
 		return fmt.Errorf("write resources: %w", err)
 	}
 	return nil
 }
 
-// insert puts rows of as many values each, a hundred in a statement: a round trip for each takes a
-// minute for an inventory.
-func insert(ctx context.Context, tx *sql.Tx, head string, rows [][]any, tail string) error {
-	const many = 100
-	var stmt *sql.Stmt
-	for some := range slices.Chunk(rows, many) {
-		args := slices.Concat(some...)
-		if len(some) < many {
-			_, err := tx.ExecContext(ctx, head+values(len(some), len(some[0]))+tail, args...)
-			return err
-		}
-		if stmt == nil {
-			var err error
-			if stmt, err = tx.PrepareContext(ctx, head+values(many, len(some[0]))+tail); err != nil {
-				return err
-			}
-			defer func() { _ = stmt.Close() }()
-		}
-		if _, err := stmt.ExecContext(ctx, args...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// values are the parameters of rows: ($1,$2),($3,$4).
-func values(rows, columns int) string {
-	var b strings.Builder
-	for k := range rows * columns {
-		switch {
-		case k == 0:
-			b.WriteString("($")
-		case k%columns == 0:
-			b.WriteString("),($")
-		default:
-			b.WriteString(",$")
-		}
-		b.WriteString(strconv.Itoa(k + 1))
-	}
-	b.WriteByte(')')
-	return b.String()
-}
-
-func writeLinks(ctx context.Context, tx *sql.Tx, add []schemas.Link, said map[schemas.Link]string, drop []schemas.Link) error {
+func writeLinks(ctx context.Context, db *sqldb.DB, tx *sql.Tx, first bool, add []schemas.Link, said map[schemas.Link]string, drop []schemas.Link) error {
 	for _, l := range drop {
 		if _, err := tx.ExecContext(
 			ctx, `DELETE FROM inventory_links WHERE from_id=$1 AND to_id=$2 AND kind=$3`, l.From, l.To, l.Kind,
@@ -478,7 +436,11 @@ func writeLinks(ctx context.Context, tx *sql.Tx, add []schemas.Link, said map[sc
 	for k, l := range add {
 		rows[k] = []any{l.From, l.To, l.Kind, said[l]}
 	}
-	if err := insert(ctx, tx, `INSERT INTO inventory_links (from_id, to_id, kind, said) VALUES `, rows, ` ON CONFLICT DO NOTHING`); err != nil {
+	met := ""
+	if !first {
+		met = `ON CONFLICT DO NOTHING`
+	}
+	if err := db.Insert(ctx, tx, `INSERT INTO inventory_links (from_id, to_id, kind, said)`, "(?,?,?,?)", rows, met); err != nil {
 		return fmt.Errorf("write links: %w", err)
 	}
 	return nil

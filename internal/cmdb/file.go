@@ -2,6 +2,7 @@ package cmdb
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -182,12 +183,19 @@ func parse(text []byte) (t schemas.Topology, at places, problems []Problem, err 
 		return t, at, nil, fmt.Errorf("1: unknown version %d; this program reads version 1", doc.Version)
 	}
 	t.Version = 1
-	if t.Resources, at.resources, err = decode[schemas.Resource](text, "resources", doc.Resources, &problems); err != nil {
+	var links []Problem
+	var linksErr error
+	read := make(chan struct{})
+	go func() { // beside the resources, of which there are about as many
+		defer close(read)
+		t.Links, at.links, linksErr = decode[schemas.Link](text, "links", doc.Links, &links)
+	}()
+	t.Resources, at.resources, err = decode[schemas.Resource](text, "resources", doc.Resources, &problems)
+	<-read
+	if err := cmp.Or(err, linksErr); err != nil {
 		return t, at, nil, err
 	}
-	if t.Links, at.links, err = decode[schemas.Link](text, "links", doc.Links, &problems); err != nil {
-		return t, at, nil, err
-	}
+	problems = append(problems, links...)
 	t.Workloads, at.workloads, err = decode[schemas.Workload](text, "workloads", doc.Workloads, &problems)
 	return t, at, problems, err
 }
@@ -258,17 +266,17 @@ func validate(t schemas.Topology, at places, others func(id string) bool) (schem
 	index := make(map[string]int, len(t.Resources))
 	for i, r := range t.Resources {
 		n = line(at.resources, i)
-		name := fmt.Sprintf("resource %q", r.ID)
+		name := func() string { return fmt.Sprintf("resource %q", r.ID) }
 		switch {
 		case r.ID == "":
 			bad(fmt.Sprintf("resources[%d]", i), "id is missing")
 		case r.Kind == "":
-			bad(name, "kind is missing")
+			bad(name(), "kind is missing")
 		case misspelt(r.Kind) != "":
-			bad(name, "kind %q is spelt %q", r.Kind, misspelt(r.Kind))
+			bad(name(), "kind %q is spelt %q", r.Kind, misspelt(r.Kind))
 		default:
 			if _, dup := index[r.ID]; dup {
-				bad(name, "duplicate id; the first record is kept")
+				bad(name(), "duplicate id; the first record is kept")
 				continue
 			}
 			index[r.ID] = i
@@ -327,18 +335,18 @@ func validate(t schemas.Topology, at places, others func(id string) bool) (schem
 	seen := make(map[key]bool, len(t.Links))
 	for i, l := range t.Links {
 		n = line(at.links, i)
-		name := fmt.Sprintf("links[%d] %s from %q to %q", i, l.Kind, l.From, l.To)
+		name := func() string { return fmt.Sprintf("links[%d] %s from %q to %q", i, l.Kind, l.From, l.To) }
 		switch {
 		case !slices.Contains(linkKinds, l.Kind):
-			bad(name, "unknown kind %q", l.Kind)
+			bad(name(), "unknown kind %q", l.Kind)
 		case !there(l.From):
-			bad(name, "resource %q does not exist", l.From)
+			bad(name(), "resource %q does not exist", l.From)
 		case !there(l.To):
-			bad(name, "resource %q does not exist", l.To)
+			bad(name(), "resource %q does not exist", l.To)
 		case l.From == l.To:
-			bad(name, "it links a resource to itself")
+			bad(name(), "it links a resource to itself")
 		case seen[key{l.From, l.To, l.Kind}]:
-			bad(name, "duplicate link; the first record is kept")
+			bad(name(), "duplicate link; the first record is kept")
 		default:
 			seen[key{l.From, l.To, l.Kind}] = true
 			out.Links = append(out.Links, l)

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"auspex/internal/store/audit"
@@ -201,6 +202,24 @@ type difference struct {
 	conflicts []schemas.Conflict
 	heard     witness // who said what
 	says      witness // who will
+	// What is kept of the version, as it is stored.
+	packed func() ([]byte, error)
+}
+
+// much tells an import of very many rows.
+func (diff *difference) much() bool { return len(diff.put)+len(diff.addLinks) > maxTouched }
+
+// pack begins to pack what is kept of the version, while the rest of it is written.
+func (diff *difference) pack(o ImportOptions) {
+	diff.packed = sync.OnceValues(func() ([]byte, error) {
+		if o.Add {
+			return pack(additionOf(diff.was.t, diff.own.t))
+		}
+		return pack(diff.own.t)
+	})
+	if diff.much() {
+		go func() { _, _ = diff.packed() }()
+	}
 }
 
 func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (Report, error) {
@@ -213,7 +232,12 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 		return report, err
 	}
 	if i.db != nil {
-		err := i.db.InTx(ctx, func(tx *sql.Tx) (err error) {
+		diff.pack(o)
+		inTx := i.db.InTx
+		if diff.much() {
+			inTx = i.db.InLargeTx
+		}
+		err := inTx(ctx, func(tx *sql.Tx) (err error) {
 			if err := i.bump(ctx, tx, !diff.same, len(diff.putJobs) > 0); err != nil {
 				return err
 			}
@@ -226,7 +250,7 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 			if diff.same {
 				return hook(ctx, tx, o.With)
 			}
-			if err := writeResources(ctx, tx, diff.put, diff.says.of, diff.remove); err != nil {
+			if err := writeResources(ctx, i.db, tx, old.Len() == 0, diff.put, diff.says.of, diff.remove); err != nil {
 				return err
 			}
 			if i.follower != nil {
@@ -234,7 +258,7 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 					return err
 				}
 			}
-			if err := writeLinks(ctx, tx, diff.addLinks, diff.says.ties, diff.dropLinks); err != nil {
+			if err := writeLinks(ctx, i.db, tx, old.Len() == 0, diff.addLinks, diff.says.ties, diff.dropLinks); err != nil {
 				return err
 			}
 			if err := writeSources(ctx, tx, diff.sources); err != nil {
@@ -753,7 +777,7 @@ func join(sources []brought, old *graph, keep map[string]string) (t schemas.Topo
 			t.Resources[n].Parent = ""
 		}
 	}
-	links := map[schemas.Link]bool{}
+	links := make(map[schemas.Link]bool, len(sources[0].t.Links)) // there is always who asks for the import
 	for _, s := range sources {
 		for _, l := range s.t.Links {
 			if !links[l] && hold(l.From) && hold(l.To) {

@@ -38,6 +38,9 @@ type losses struct {
 
 func newLosses(before brought, after schemas.Topology, sc *scope, within time.Duration, now time.Time) losses {
 	l := losses{all: map[loss]int64{}, count: map[lossKind]int{}, of: map[lossKind]int{}, earlier: map[lossKind]int{}}
+	if before.source == "" { // it has nothing to lose
+		return l
+	}
 	is := make(map[string]schemas.Resource, len(after.Resources))
 	for _, r := range after.Resources {
 		is[r.ID] = r

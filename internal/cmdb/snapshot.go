@@ -294,6 +294,6 @@ var placeholders = []string{
 // Identifies reports whether a serial number, UUID or MAC address tells a thing from others: makers
 // leave placeholders in many.
 func Identifies(text string) bool {
-	n := strings.NewReplacer("-", "", " ", "").Replace(strings.ToLower(text))
+	n := strings.ReplaceAll(strings.ReplaceAll(strings.ToLower(text), "-", ""), " ", "")
 	return len(n) > 1 && strings.Trim(n, "0") != "" && strings.Trim(n, "f") != "" && strings.Trim(n, "x.") != "" && !slices.Contains(placeholders, n)
 }

@@ -128,11 +128,7 @@ func (a *addition) change(t schemas.Topology, put []schemas.Resource, add, drop 
 // writeVersions keeps what the import's source brings now, or what an addition changed of it, and
 // forgets what is older than the last keep imports of it.
 func writeVersions(ctx context.Context, tx *sql.Tx, diff difference, r Report, o ImportOptions, keep int) (int64, error) {
-	insert := func(b brought, version int64, origin string, r Report, what any, added bool, before []byte) error {
-		packed, err := pack(what)
-		if err != nil {
-			return err
-		}
+	insert := func(b brought, version int64, origin string, r Report, packed []byte, added bool, before []byte) error {
 		lost, err := packLosses(b.lost)
 		if err != nil {
 			return err
@@ -146,15 +142,16 @@ VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13)`,
 	if diff.adopted {
 		b := diff.before
 		b.resources, b.links = len(b.t.Resources), len(b.t.Links)
-		if err := insert(b, b.base, "before versions were kept", Report{}, b.t, false, nil); err != nil {
+		packed, err := pack(b.t)
+		if err == nil {
+			err = insert(b, b.base, "before versions were kept", Report{}, packed, false, nil)
+		}
+		if err != nil {
 			return 0, err
 		}
 	}
-	var what any = diff.own.t
 	var before []byte
-	if o.Add {
-		what = additionOf(diff.was.t, diff.own.t)
-	} else {
+	if !o.Add {
 		last, err := sqldb.Rows(ctx, tx, func(rows *sql.Rows) (added bool, err error) { return added, rows.Scan(&added) },
 			`SELECT addition FROM inventory_imports WHERE source=$1 ORDER BY version DESC LIMIT 1`, diff.own.source)
 		if err == nil && len(last) > 0 && last[0] {
@@ -164,10 +161,14 @@ VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13)`,
 			return 0, err
 		}
 	}
-	if err := insert(diff.own, diff.version, o.Origin, r, what, o.Add, before); err != nil {
+	packed, err := diff.packed()
+	if err == nil {
+		err = insert(diff.own, diff.version, o.Origin, r, packed, o.Add, before)
+	}
+	if err != nil {
 		return 0, err
 	}
-	_, err := tx.ExecContext(ctx, `DELETE FROM inventory_imports WHERE source=$1 AND version <=
+	_, err = tx.ExecContext(ctx, `DELETE FROM inventory_imports WHERE source=$1 AND version <=
 (SELECT version FROM inventory_imports WHERE source=$2 ORDER BY version DESC LIMIT 1 OFFSET $3)`, diff.own.source, diff.own.source, keep)
 	return diff.version, err
 }
@@ -248,18 +249,20 @@ func (i *Inventory) bringsNow(ctx context.Context, source string) (t schemas.Top
 
 // writeChange notes what an import touches, for other processes.
 func (i *Inventory) writeChange(ctx context.Context, tx *sql.Tx, diff *difference) error {
-	touched := map[string]bool{}
-	for _, r := range diff.put {
-		touched[r.ID] = true
+	touched, text := map[string]bool{}, "null"
+	few := len(diff.put)+len(diff.remove) <= maxTouched
+	if few {
+		for _, r := range diff.put {
+			touched[r.ID] = true
+		}
+		for _, id := range diff.remove {
+			touched[id] = true
+		}
+		for _, l := range slices.Concat(diff.addLinks, diff.dropLinks) {
+			touched[l.From] = true
+		}
 	}
-	for _, id := range diff.remove {
-		touched[id] = true
-	}
-	for _, l := range slices.Concat(diff.addLinks, diff.dropLinks) {
-		touched[l.From] = true
-	}
-	text := "null"
-	if len(touched) <= maxTouched {
+	if few && len(touched) <= maxTouched {
 		list, err := json.Marshal(append([]string{}, slices.Sorted(maps.Keys(touched))...))
 		if err != nil {
 			return err

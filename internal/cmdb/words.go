@@ -87,7 +87,7 @@ func tokens(text string, f func(source, later int64)) error {
 
 // testimony is who says what, from what they say and what holds.
 func testimony(sources []brought, t schemas.Topology) witness {
-	w := newWitness()
+	w := witness{make(map[string]string, len(t.Resources)), make(map[schemas.Link]string, len(t.Links)), map[spoken]saying{}}
 	sources = slices.SortedFunc(slices.Values(sources), func(a, b brought) int { return cmp.Compare(a.number, b.number) })
 	at := make(map[string]int, len(t.Resources))
 	for k := range t.Resources {

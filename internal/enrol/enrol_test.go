@@ -201,7 +201,7 @@ func (o *office) offer(t *testing.T, who Who, d *Description) (Proposal, string)
 
 func (o *office) list(t *testing.T, state string) (ids []string) {
 	t.Helper()
-	all, _, err := o.desk.List(t.Context(), state, "", 100)
+	all, _, err := o.desk.List(t.Context(), state, "", "", 100)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,28 +121,25 @@ func scanProposal(rows *sql.Rows) (p Proposal, err error) {
 	return p, err
 }
 
-// List returns a page of proposals of a state, "" is all, the newest first; next is the
-// cursor of the following page.
-func (s *Store) List(ctx context.Context, state, after string, limit int) (out []Proposal, next string, err error) {
-	where, args := []string{"1=1"}, []any{}
-	if state != "" {
-		args = append(args, state)
-		where = append(where, "state=$1")
-	}
-	if after != "" {
-		c, err := sqldb.ParseCursor(after)
-		if err != nil {
-			return nil, "", fmt.Errorf("list proposals: %w", err)
-		}
-		where = append(where, fmt.Sprintf("(first_ns, id) < ($%d, $%d)", len(args)+1, len(args)+2))
-		args = append(args, c.Time, c.ID)
-	}
-	query := selectProposals + ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY first_ns DESC, id DESC LIMIT ` + strconv.Itoa(limit+1)
-	if out, err = sqldb.Rows(ctx, s.db, scanProposal, query, args...); err != nil {
+// List returns a page of proposals of a state, "" is all, the newest first where no order is asked
+// for; next is the cursor of the following page.
+func (s *Store) List(ctx context.Context, state, sort, after string, limit int) (out []Proposal, next string, err error) {
+	tail, args, err := proposalOrder.Tail(sort, after, limit, state)
+	if err != nil {
 		return nil, "", fmt.Errorf("list proposals: %w", err)
 	}
-	out, next = sqldb.Page(out, limit, func(p *Proposal) (time.Time, string) { return p.Time, p.ID })
+	if out, err = sqldb.Rows(ctx, s.db, scanProposal, selectProposals+` WHERE (CAST($1 AS TEXT)='' OR state=$1)`+tail, args...); err != nil {
+		return nil, "", fmt.Errorf("list proposals: %w", err)
+	}
+	out, next = proposalOrder.Page(out, sort, limit)
 	return out, next, nil
+}
+
+var proposalOrder = sqldb.Order[Proposal]{
+	ID: sqldb.Key[Proposal]{SQL: "id", Of: func(p *Proposal) any { return p.ID }}, Usual: "-time",
+	By: map[string]sqldb.Key[Proposal]{
+		"time": {SQL: "first_ns", Of: func(p *Proposal) any { return p.Time.UnixNano() }},
+	},
 }
 
 // Get returns a proposal.

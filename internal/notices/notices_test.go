@@ -97,7 +97,7 @@ func (w *world) put(t *testing.T, kind string) {
 
 func (w *world) deliveries(t *testing.T, name string) []schemas.Delivery {
 	t.Helper()
-	d, _, err := w.store.Deliveries(t.Context(), name, "", "", 100)
+	d, _, err := w.store.Deliveries(t.Context(), name, "", "", "", 100)
 	if err != nil {
 		t.Fatal(err)
 	}

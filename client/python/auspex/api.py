@@ -2054,14 +2054,14 @@ class Api(Transport):
         answer: "Accepted" = self._do("POST", f"/actions/{_part(id)}/{_part(verb)}", once=True)
         return answer
 
-    def list_agents(self, *, state: Literal["answers", "unheard", "lost", "refuses", "none", "away"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AgentList":
+    def list_agents(self, *, state: Literal["answers", "unheard", "lost", "refuses", "none", "away"] | None = None, sort: Literal["server", "-server", "rack", "-rack", "state", "-state"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AgentList":
         """List the servers of the inventory by name, with the state of their node agents."""
-        answer: "AgentList" = self._do("GET", "/agents", query={"state": state, "after": after, "limit": limit, "fields": fields})
+        answer: "AgentList" = self._do("GET", "/agents", query={"state": state, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_agents(self, *, state: Literal["answers", "unheard", "lost", "refuses", "none", "away"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Agent"]:
+    def iter_agents(self, *, state: Literal["answers", "unheard", "lost", "refuses", "none", "away"] | None = None, sort: Literal["server", "-server", "rack", "-rack", "state", "-state"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Agent"]:
         """List the servers of the inventory by name, with the state of their node agents."""
-        query: dict[str, Any] = {"state": state, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"state": state, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/agents", query=query)
             yield from page["items"]
@@ -2189,14 +2189,14 @@ class Api(Transport):
                 return
             query["after"] = page["next"]
 
-    def list_audit(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AuditList":
+    def list_audit(self, *, sort: Literal["seq", "-seq"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AuditList":
         """List the audit: who did what to which machine, and whether the record is intact."""
-        answer: "AuditList" = self._do("GET", "/audit", query={"after": after, "limit": limit, "fields": fields})
+        answer: "AuditList" = self._do("GET", "/audit", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_audit(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["AuditRow"]:
+    def iter_audit(self, *, sort: Literal["seq", "-seq"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["AuditRow"]:
         """List the audit: who did what to which machine, and whether the record is intact."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/audit", query=query)
             yield from page["items"]
@@ -2209,14 +2209,14 @@ class Api(Transport):
         answer: "Capacity" = self._do("GET", "/capacity")
         return answer
 
-    def list_conflicts(self, *, status: Literal["open", "decided", "settled"] | None = None, kind: Literal["two_sources", "cable", "serial_twice"] | None = None, resource: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ConflictList":
+    def list_conflicts(self, *, status: Literal["open", "decided", "settled"] | None = None, kind: Literal["two_sources", "cable", "serial_twice"] | None = None, resource: str | None = None, sort: Literal["first_seen", "-first_seen", "last_seen", "-last_seen", "resource", "-resource"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ConflictList":
         """List what is said of resources in two ways, the newest first."""
-        answer: "ConflictList" = self._do("GET", "/conflicts", query={"status": status, "kind": kind, "resource": resource, "after": after, "limit": limit, "fields": fields})
+        answer: "ConflictList" = self._do("GET", "/conflicts", query={"status": status, "kind": kind, "resource": resource, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_conflicts(self, *, status: Literal["open", "decided", "settled"] | None = None, kind: Literal["two_sources", "cable", "serial_twice"] | None = None, resource: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Conflict"]:
+    def iter_conflicts(self, *, status: Literal["open", "decided", "settled"] | None = None, kind: Literal["two_sources", "cable", "serial_twice"] | None = None, resource: str | None = None, sort: Literal["first_seen", "-first_seen", "last_seen", "-last_seen", "resource", "-resource"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Conflict"]:
         """List what is said of resources in two ways, the newest first."""
-        query: dict[str, Any] = {"status": status, "kind": kind, "resource": resource, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"status": status, "kind": kind, "resource": resource, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/conflicts", query=query)
             yield from page["items"]
@@ -2249,14 +2249,14 @@ class Api(Transport):
                 return
             query["after"] = page["next"]
 
-    def list_discoveries(self, *, status: Literal["waiting", "running", "completed", "failed", "cancelled"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "DiscoveryList":
+    def list_discoveries(self, *, status: Literal["waiting", "running", "completed", "failed", "cancelled"] | None = None, sort: Literal["created_at", "-created_at", "addresses", "-addresses"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "DiscoveryList":
         """List sweeps for board controllers, the newest first."""
-        answer: "DiscoveryList" = self._do("GET", "/discoveries", query={"status": status, "after": after, "limit": limit, "fields": fields})
+        answer: "DiscoveryList" = self._do("GET", "/discoveries", query={"status": status, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_discoveries(self, *, status: Literal["waiting", "running", "completed", "failed", "cancelled"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Discovery"]:
+    def iter_discoveries(self, *, status: Literal["waiting", "running", "completed", "failed", "cancelled"] | None = None, sort: Literal["created_at", "-created_at", "addresses", "-addresses"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Discovery"]:
         """List sweeps for board controllers, the newest first."""
-        query: dict[str, Any] = {"status": status, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"status": status, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/discoveries", query=query)
             yield from page["items"]
@@ -2394,14 +2394,14 @@ class Api(Transport):
         answer: "GPUStatus" = self._do("GET", f"/gpus/{_part(id)}/status")
         return answer
 
-    def list_grants(self, *, pool: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "GrantList":
+    def list_grants(self, *, pool: str | None = None, sort: Literal["created_at", "-created_at", "pool", "-pool"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "GrantList":
         """List what is granted in pools, the oldest first; needs the permission `users`, which admins have."""
-        answer: "GrantList" = self._do("GET", "/grants", query={"pool": pool, "after": after, "limit": limit, "fields": fields})
+        answer: "GrantList" = self._do("GET", "/grants", query={"pool": pool, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_grants(self, *, pool: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Grant"]:
+    def iter_grants(self, *, pool: str | None = None, sort: Literal["created_at", "-created_at", "pool", "-pool"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Grant"]:
         """List what is granted in pools, the oldest first; needs the permission `users`, which admins have."""
-        query: dict[str, Any] = {"pool": pool, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"pool": pool, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/grants", query=query)
             yield from page["items"]
@@ -2493,14 +2493,14 @@ class Api(Transport):
         answer: "Correction" = self._do("POST", f"/incidents/{_part(id)}/corrections", once=True, body=body)
         return answer
 
-    def list_join_tokens(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "JoinTokenList":
+    def list_join_tokens(self, *, sort: Literal["name", "-name", "created", "-created", "expires", "-expires"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "JoinTokenList":
         """List the tokens with which node agents join, by name, without their secrets."""
-        answer: "JoinTokenList" = self._do("GET", "/join-tokens", query={"after": after, "limit": limit, "fields": fields})
+        answer: "JoinTokenList" = self._do("GET", "/join-tokens", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_join_tokens(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["JoinToken"]:
+    def iter_join_tokens(self, *, sort: Literal["name", "-name", "created", "-created", "expires", "-expires"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["JoinToken"]:
         """List the tokens with which node agents join, by name, without their secrets."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/join-tokens", query=query)
             yield from page["items"]
@@ -2556,14 +2556,14 @@ class Api(Transport):
         """End the session of this cookie."""
         self._do("POST", "/logout")
 
-    def list_machines(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "MachineList":
+    def list_machines(self, *, sort: Literal["key", "-key", "joined", "-joined", "seen", "-seen"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "MachineList":
         """List the machines that have joined, by key, and where they stand in the inventory."""
-        answer: "MachineList" = self._do("GET", "/machines", query={"after": after, "limit": limit, "fields": fields})
+        answer: "MachineList" = self._do("GET", "/machines", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_machines(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["Machine"]:
+    def iter_machines(self, *, sort: Literal["key", "-key", "joined", "-joined", "seen", "-seen"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Machine"]:
         """List the machines that have joined, by key, and where they stand in the inventory."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/machines", query=query)
             yield from page["items"]
@@ -2575,14 +2575,14 @@ class Api(Transport):
         """Revoke one machine and cut it off; its use of its token stays used."""
         self._do("DELETE", f"/machines/{_part(key)}")
 
-    def list_maintenance(self, *, open: bool | None = None, resource: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "MaintenanceList":
+    def list_maintenance(self, *, open: bool | None = None, resource: str | None = None, sort: Literal["declared", "-declared", "from", "-from"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "MaintenanceList":
         """List maintenance windows, the last declared first."""
-        answer: "MaintenanceList" = self._do("GET", "/maintenance", query={"open": open, "resource": resource, "after": after, "limit": limit, "fields": fields})
+        answer: "MaintenanceList" = self._do("GET", "/maintenance", query={"open": open, "resource": resource, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_maintenance(self, *, open: bool | None = None, resource: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Maintenance"]:
+    def iter_maintenance(self, *, open: bool | None = None, resource: str | None = None, sort: Literal["declared", "-declared", "from", "-from"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Maintenance"]:
         """List maintenance windows, the last declared first."""
-        query: dict[str, Any] = {"open": open, "resource": resource, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"open": open, "resource": resource, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/maintenance", query=query)
             yield from page["items"]
@@ -2698,14 +2698,14 @@ class Api(Transport):
         answer: "PredictionRecord" = self._do("GET", "/predictions/record")
         return answer
 
-    def list_proposals(self, *, state: Literal["open", "accepted", "declined"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ProposalList":
+    def list_proposals(self, *, state: Literal["open", "accepted", "declined"] | None = None, sort: Literal["time", "-time"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ProposalList":
         """List what node agents propose for the inventory, the newest first."""
-        answer: "ProposalList" = self._do("GET", "/proposals", query={"state": state, "after": after, "limit": limit, "fields": fields})
+        answer: "ProposalList" = self._do("GET", "/proposals", query={"state": state, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_proposals(self, *, state: Literal["open", "accepted", "declined"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Proposal"]:
+    def iter_proposals(self, *, state: Literal["open", "accepted", "declined"] | None = None, sort: Literal["time", "-time"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Proposal"]:
         """List what node agents propose for the inventory, the newest first."""
-        query: dict[str, Any] = {"state": state, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"state": state, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/proposals", query=query)
             yield from page["items"]
@@ -3028,14 +3028,14 @@ class Api(Transport):
                 return
             query["after"] = page["next"]
 
-    def list_tokens(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "TokenList":
-        """List tokens by name; needs the permission `tokens`, which admins have."""
-        answer: "TokenList" = self._do("GET", "/tokens", query={"after": after, "limit": limit, "fields": fields})
+    def list_tokens(self, *, sort: Literal["name", "-name", "created", "-created", "last_used", "-last_used"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "TokenList":
+        """List tokens, by name where no order is asked for; needs the permission `tokens`, which admins have."""
+        answer: "TokenList" = self._do("GET", "/tokens", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_tokens(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["Token"]:
-        """List tokens by name; needs the permission `tokens`, which admins have."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+    def iter_tokens(self, *, sort: Literal["name", "-name", "created", "-created", "last_used", "-last_used"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Token"]:
+        """List tokens, by name where no order is asked for; needs the permission `tokens`, which admins have."""
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/tokens", query=query)
             yield from page["items"]
@@ -3141,14 +3141,14 @@ class Api(Transport):
         """Remove a webhook with its deliveries. Needs the permission `webhooks`."""
         self._do("DELETE", f"/webhooks/{_part(id)}", if_match=if_match)
 
-    def list_deliveries(self, id: str, *, state: Literal["pending", "delivered", "dead"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "DeliveryList":
+    def list_deliveries(self, id: str, *, state: Literal["pending", "delivered", "dead"] | None = None, sort: Literal["created_at", "-created_at", "attempts", "-attempts"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "DeliveryList":
         """List what was sent to a webhook in the last 30 days, or waits, the newest first; needs the permission `webhooks`."""
-        answer: "DeliveryList" = self._do("GET", f"/webhooks/{_part(id)}/deliveries", query={"state": state, "after": after, "limit": limit, "fields": fields})
+        answer: "DeliveryList" = self._do("GET", f"/webhooks/{_part(id)}/deliveries", query={"state": state, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_deliveries(self, id: str, *, state: Literal["pending", "delivered", "dead"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Delivery"]:
+    def iter_deliveries(self, id: str, *, state: Literal["pending", "delivered", "dead"] | None = None, sort: Literal["created_at", "-created_at", "attempts", "-attempts"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Delivery"]:
         """List what was sent to a webhook in the last 30 days, or waits, the newest first; needs the permission `webhooks`."""
-        query: dict[str, Any] = {"state": state, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"state": state, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", f"/webhooks/{_part(id)}/deliveries", query=query)
             yield from page["items"]

@@ -101,27 +101,44 @@ func (l *Log) List(ctx context.Context, before int64, limit int) ([]Row, error) 
 	if before <= 0 {
 		before = 1<<63 - 1
 	}
-	rows, err := l.db.QueryContext(
-		ctx, `SELECT seq, time_ns, actor, verb, subject, detail, hash FROM control_audit WHERE seq < $1 ORDER BY seq DESC LIMIT $2`, before,
-		limit,
-	)
+	return l.rows(ctx, `seq < $1 ORDER BY seq DESC LIMIT $2`, before, limit)
+}
+
+// Page returns a page of rows, from the newest on where no order is asked for, and the cursor of the
+// following page.
+func (l *Log) Page(ctx context.Context, sort, after string, limit int) (page []Row, next string, err error) {
+	tail, args, err := order.Tail(sort, after, limit)
 	if err != nil {
-		return nil, fmt.Errorf("list audit: %w", err)
+		return nil, "", fmt.Errorf("list audit: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	var out []Row
-	for rows.Next() {
-		var r Row
+	if page, err = l.rows(ctx, `1=1`+tail, args...); err != nil {
+		return nil, "", err
+	}
+	page, next = order.Page(page, sort, limit)
+	return page, next, nil
+}
+
+func (l *Log) rows(ctx context.Context, where string, args ...any) ([]Row, error) {
+	out, err := sqldb.Rows(ctx, l.db, func(rows *sql.Rows) (r Row, err error) {
 		var ns int64
 		var detail string
 		if err := rows.Scan(&r.Seq, &ns, &r.Actor, &r.Verb, &r.Subject, &detail, &r.Hash); err != nil {
-			return nil, fmt.Errorf("list audit: %w", err)
+			return r, err
 		}
 		r.Time = time.Unix(0, ns).UTC()
 		r.setDetail(detail)
-		out = append(out, r)
+		return r, nil
+	}, `SELECT seq, time_ns, actor, verb, subject, detail, hash FROM control_audit WHERE `+where, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list audit: %w", err)
 	}
-	return out, rows.Err()
+	return out, nil
+}
+
+// order is that in which the rows were written, whatever their clocks said.
+var order = sqldb.Order[Row]{
+	ID: sqldb.Key[Row]{SQL: "seq", Of: func(*Row) any { return "" }}, Usual: "-seq",
+	By: map[string]sqldb.Key[Row]{"seq": {SQL: "seq", Of: func(r *Row) any { return r.Seq }, Alone: true}},
 }
 
 // most is how many rows are told apart at once; of more, only that there are some.

@@ -182,26 +182,33 @@ func (s *Store) Get(ctx context.Context, id string) (schemas.Conflict, error) {
 type Filter struct {
 	Status, Kind string
 	Resource     string // or a part of it
+	Sort         string // as its [sqldb.Order] says
 	After        string // cursor of the page before
 	Limit        int
 }
 
-// List returns a page of conflicts, the newest first, and the cursor of the following page.
+// List returns a page of conflicts, the newest first where no order is asked for, and the cursor of the following page.
 func (s *Store) List(ctx context.Context, f Filter) (out []schemas.Conflict, next string, err error) {
-	c := sqldb.Cursor{Time: 1<<63 - 1}
-	if f.After != "" {
-		if c, err = sqldb.ParseCursor(f.After); err != nil {
-			return nil, "", fmt.Errorf("list conflicts: %w", err)
-		}
-	}
-	out, err = sqldb.Rows(ctx, s.db, scan, columns+` WHERE (CAST($1 AS TEXT)='' OR status=$1) AND (CAST($2 AS TEXT)='' OR kind=$2)
-AND (CAST($3 AS TEXT)='' OR resource=$3 OR resource LIKE $4 ESCAPE '\') AND (first_ns, id) < ($5, $6) ORDER BY first_ns DESC, id DESC LIMIT $7`,
-		f.Status, f.Kind, f.Resource, partsOf(f.Resource), c.Time, c.ID, f.Limit+1)
+	tail, args, err := order.Tail(f.Sort, f.After, f.Limit, f.Status, f.Kind, f.Resource, partsOf(f.Resource))
 	if err != nil {
 		return nil, "", fmt.Errorf("list conflicts: %w", err)
 	}
-	out, next = sqldb.Page(out, f.Limit, func(c *schemas.Conflict) (time.Time, string) { return c.FirstSeen, c.ID })
+	out, err = sqldb.Rows(ctx, s.db, scan, columns+` WHERE (CAST($1 AS TEXT)='' OR status=$1) AND (CAST($2 AS TEXT)='' OR kind=$2)
+AND (CAST($3 AS TEXT)='' OR resource=$3 OR resource LIKE $4 ESCAPE '\')`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list conflicts: %w", err)
+	}
+	out, next = order.Page(out, f.Sort, f.Limit)
 	return out, next, nil
+}
+
+var order = sqldb.Order[schemas.Conflict]{
+	ID: sqldb.Key[schemas.Conflict]{SQL: "id", Of: func(c *schemas.Conflict) any { return c.ID }}, Usual: "-first_seen",
+	By: map[string]sqldb.Key[schemas.Conflict]{
+		"first_seen": {SQL: "first_ns", Of: func(c *schemas.Conflict) any { return c.FirstSeen.UnixNano() }},
+		"last_seen":  {SQL: "last_ns", Of: func(c *schemas.Conflict) any { return c.LastSeen.UnixNano() }},
+		"resource":   {SQL: "resource", Of: func(c *schemas.Conflict) any { return c.Resource }},
+	},
 }
 
 // Decide keeps which side is right, for by.

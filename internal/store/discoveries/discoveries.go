@@ -111,22 +111,27 @@ VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9)`, d.ID, string(ranges), string(redfish), str
 	return d, nil
 }
 
-// List returns a page of sweeps of a status, "" is all, the newest first, and the cursor of the
-// following page.
-func (s *Store) List(ctx context.Context, status, after string, limit int) (out []schemas.Discovery, next string, err error) {
-	c := sqldb.Cursor{Time: 1<<63 - 1}
-	if after != "" {
-		if c, err = sqldb.ParseCursor(after); err != nil {
-			return nil, "", fmt.Errorf("list sweeps: %w", err)
-		}
-	}
-	out, err = sqldb.Rows(ctx, s.db, scan, selectDiscoveries+` WHERE (CAST($1 AS TEXT)='' OR d.status=$1) AND (d.created_ns, d.id) < ($2, $3)
-ORDER BY d.created_ns DESC, d.id DESC LIMIT $4`, status, c.Time, c.ID, limit+1)
+// List returns a page of sweeps of a status, "" is all, the newest first where no order is asked for,
+// and the cursor of the following page.
+func (s *Store) List(ctx context.Context, status, sort, after string, limit int) (out []schemas.Discovery, next string, err error) {
+	tail, args, err := order.Tail(sort, after, limit, status)
 	if err != nil {
 		return nil, "", fmt.Errorf("list sweeps: %w", err)
 	}
-	out, next = sqldb.Page(out, limit, func(d *schemas.Discovery) (time.Time, string) { return d.CreatedAt, d.ID })
+	out, err = sqldb.Rows(ctx, s.db, scan, selectDiscoveries+` WHERE (CAST($1 AS TEXT)='' OR d.status=$1)`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list sweeps: %w", err)
+	}
+	out, next = order.Page(out, sort, limit)
 	return out, next, nil
+}
+
+var order = sqldb.Order[schemas.Discovery]{
+	ID: sqldb.Key[schemas.Discovery]{SQL: "d.id", Of: func(d *schemas.Discovery) any { return d.ID }}, Usual: "-created_at",
+	By: map[string]sqldb.Key[schemas.Discovery]{
+		"created_at": {SQL: "d.created_ns", Of: func(d *schemas.Discovery) any { return d.CreatedAt.UnixNano() }},
+		"addresses":  {SQL: "d.addresses", Of: func(d *schemas.Discovery) any { return int64(d.Addresses) }},
+	},
 }
 
 const selectFinds = `SELECT id, discovery_id, number, address, protocol, result, message, seen_ns, hardware FROM discovery_finds`

@@ -192,7 +192,7 @@ func TestSweepsAreBoundedAndForgotten(t *testing.T) {
 	}
 	var all []string
 	for after, pages := "", 0; pages < 10; pages++ {
-		page, next, err := d.List(t.Context(), schemas.DiscoveryWaiting, after, 5)
+		page, next, err := d.List(t.Context(), schemas.DiscoveryWaiting, "", after, 5)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestSweepsAreBoundedAndForgotten(t *testing.T) {
 	if len(all) != maxLive {
 		t.Errorf("%d are listed", len(all))
 	}
-	if _, _, err := d.List(t.Context(), "", "no cursor", 5); err == nil {
+	if _, _, err := d.List(t.Context(), "", "", "no cursor", 5); err == nil {
 		t.Error("a cursor that is none was taken")
 	}
 	if _, err := d.Start(t.Context(), "ana", schemas.Discovery{}); err == nil {

@@ -321,3 +321,41 @@ func TestTheDatabaseRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestALargeInventoryIsFollowed holds that each of very many records becomes its row, that one which
+// says something else is written again, and no other, and that a GPU of no server has none.
+func TestALargeInventoryIsFollowed(t *testing.T) {
+	db := sqltest.Open(t)
+	inv, s := inventory(t, db)
+	if _, err := s.CreatePool(t.Context(), "test", schemas.Pool{Name: "Train"}); err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, 1234)
+	for k := range names {
+		names[k] = fmt.Sprintf("s%04d", k)
+	}
+	top := site(names...)
+	for k := range top.Resources {
+		if r := &top.Resources[k]; r.Kind == schemas.KindServer && r.ID >= "s1000" {
+			r.Attrs = r.Attrs.With("pool", "train")
+		}
+	}
+	top.Resources = append(top.Resources, schemas.Resource{ID: "leaf", Kind: schemas.KindSwitch, Parent: "r1"},
+		schemas.Resource{ID: "leaf/gpu", Kind: schemas.KindGPU, Parent: "leaf"})
+	bring(t, inv, "", top)
+	count := func(want int, query string) {
+		t.Helper()
+		var n int
+		if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil || n != want {
+			t.Errorf("%d, %v; want %d: %s", n, err, want, query)
+		}
+	}
+	count(1234, `SELECT count(*) FROM servers WHERE present AND revision=1`)
+	count(234, `SELECT count(*) FROM servers s JOIN pools p ON p.id=s.pool_id WHERE p.name='Train'`)
+	count(2468, `SELECT count(*) FROM gpus g JOIN servers s ON s.id=g.server_id WHERE g.name LIKE s.name || '/gpu%' AND g.memory_gb=80`)
+	count(2468, `SELECT count(*) FROM gpus`)
+	top.Resources[1].Attrs = top.Resources[1].Attrs.With("model", "HGX")
+	bring(t, inv, "", top)
+	count(1, `SELECT count(*) FROM servers WHERE revision=2 AND name='s0000'`)
+	count(1233, `SELECT count(*) FROM servers WHERE revision=1`)
+}

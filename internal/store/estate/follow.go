@@ -69,53 +69,59 @@ func (s *Store) Follow(ctx context.Context, tx *sql.Tx, f cmdb.Following) error 
 	}
 	// Two imports at once take rows in one order.
 	slices.SortFunc(f.Put, func(a, b cmdb.Placed) int { return strings.Compare(a.ID, b.ID) })
-	putServer, err := tx.PrepareContext(ctx, `INSERT INTO servers
-(id, name, model, status, pool_id, ipmi_ip, redfish_url, management_ip, serial_number, present, revision, since_ns, created_ns, updated_ns)
-VALUES ($1,$2,$3,$4,COALESCE((SELECT id FROM pools WHERE lower(name)=lower($5)), (SELECT id FROM pools WHERE name='default')),$6,$7,$8,$9,TRUE,1,$10,$10,$10)
-ON CONFLICT (name) DO UPDATE SET model=excluded.model, ipmi_ip=excluded.ipmi_ip, redfish_url=excluded.redfish_url,
+	var servers, gpus [][]any
+	var of []string // the servers of GPUs
+	for _, r := range f.Put {
+		a := r.Attrs
+		switch {
+		case r.Kind == schemas.KindServer:
+			status := first
+			if slices.Contains(schemas.ServerLife.First, a.Get(schemas.AttrStatus)) {
+				status = a.Get(schemas.AttrStatus)
+			}
+			servers = append(servers, []any{
+				f.UUID(r.ID), r.ID, a.Get(schemas.AttrModel), status, a.Get(schemas.AttrPool), a.Get(schemas.AttrIPMIIP),
+				a.Get(schemas.AttrRedfishURL), a.Get(schemas.AttrManagementIP), a.Get(schemas.AttrSerial), now, now, now,
+			})
+		case r.Kind == schemas.KindGPU && r.Server != "":
+			gpus = append(gpus, []any{
+				f.UUID(r.ID), r.ID, r.Server, a.Get(schemas.AttrModel), memory(r.Resource), a.Get(schemas.AttrSerial),
+				a.Get(schemas.AttrDriverVersion), a.Get(schemas.AttrCUDAVersion), now, now, now,
+			})
+			of = append(of, r.Server)
+		}
+	}
+	err := s.db.Insert(ctx, tx, `INSERT INTO servers
+(id, name, model, status, pool_id, ipmi_ip, redfish_url, management_ip, serial_number, present, revision, since_ns, created_ns, updated_ns)`,
+		`(?,?,?,?,COALESCE((SELECT id FROM pools WHERE lower(name)=lower(CAST(? AS TEXT))), (SELECT id FROM pools WHERE name='default')),?,?,?,?,TRUE,1,?,?,?)`,
+		servers, `ON CONFLICT (name) DO UPDATE SET model=excluded.model, ipmi_ip=excluded.ipmi_ip, redfish_url=excluded.redfish_url,
   management_ip=excluded.management_ip, serial_number=excluded.serial_number, present=TRUE, revision=servers.revision+1,
   updated_ns=CASE WHEN excluded.updated_ns > servers.updated_ns THEN excluded.updated_ns ELSE servers.updated_ns END
 WHERE servers.model<>excluded.model OR servers.ipmi_ip<>excluded.ipmi_ip OR servers.redfish_url<>excluded.redfish_url
   OR servers.management_ip<>excluded.management_ip OR servers.serial_number<>excluded.serial_number OR NOT servers.present`)
 	if err != nil {
-		return err
+		return fmt.Errorf("servers: %w", err)
 	}
-	defer func() { _ = putServer.Close() }()
-	putGPU, err := tx.PrepareContext(ctx, `INSERT INTO gpus
-(id, name, server_id, model, status, memory_gb, serial_number, driver_version, cuda_version, present, revision, since_ns, created_ns, updated_ns)
-SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), id, CAST($4 AS TEXT), 'available', CAST($5 AS DOUBLE PRECISION), CAST($6 AS TEXT), CAST($7 AS TEXT), CAST($8 AS TEXT),
-  TRUE, 1, CAST($9 AS BIGINT), CAST($9 AS BIGINT), CAST($9 AS BIGINT) FROM servers WHERE name=$3
-ON CONFLICT (name) DO UPDATE SET server_id=excluded.server_id, model=excluded.model, memory_gb=excluded.memory_gb, serial_number=excluded.serial_number,
+	ids, err := named(ctx, tx, of)
+	if err != nil {
+		return fmt.Errorf("servers of GPUs: %w", err)
+	}
+	gpus = slices.DeleteFunc(gpus, func(row []any) bool { // parts of what is no server
+		id, there := ids[row[2].(string)]
+		row[2] = id
+		return !there
+	})
+	err = s.db.Insert(ctx, tx, `INSERT INTO gpus
+(id, name, server_id, model, status, memory_gb, serial_number, driver_version, cuda_version, present, revision, since_ns, created_ns, updated_ns)`,
+		`(?,?,?,?,'available',?,?,?,?,TRUE,1,?,?,?)`, gpus,
+		`ON CONFLICT (name) DO UPDATE SET server_id=excluded.server_id, model=excluded.model, memory_gb=excluded.memory_gb, serial_number=excluded.serial_number,
   driver_version=excluded.driver_version, cuda_version=excluded.cuda_version, present=TRUE, revision=gpus.revision+1,
   updated_ns=CASE WHEN excluded.updated_ns > gpus.updated_ns THEN excluded.updated_ns ELSE gpus.updated_ns END
 WHERE gpus.server_id<>excluded.server_id OR gpus.model<>excluded.model OR COALESCE(gpus.memory_gb,0)<>COALESCE(excluded.memory_gb,0)
   OR gpus.serial_number<>excluded.serial_number OR gpus.driver_version<>excluded.driver_version OR gpus.cuda_version<>excluded.cuda_version
   OR NOT gpus.present`)
 	if err != nil {
-		return err
-	}
-	defer func() { _ = putGPU.Close() }()
-	for _, kind := range s.Kinds() { // servers first, which GPUs refer to
-		for _, r := range f.Put {
-			if r.Kind != kind {
-				continue
-			}
-			a := r.Attrs
-			if kind == schemas.KindServer {
-				status := first
-				if slices.Contains(schemas.ServerLife.First, a.Get(schemas.AttrStatus)) {
-					status = a.Get(schemas.AttrStatus)
-				}
-				_, err = putServer.ExecContext(ctx, f.UUID(r.ID), r.ID, a.Get(schemas.AttrModel), status, a.Get(schemas.AttrPool), a.Get(schemas.AttrIPMIIP),
-					a.Get(schemas.AttrRedfishURL), a.Get(schemas.AttrManagementIP), a.Get(schemas.AttrSerial), now)
-			} else if r.Server != "" {
-				_, err = putGPU.ExecContext(ctx, f.UUID(r.ID), r.ID, r.Server, a.Get(schemas.AttrModel), memory(r.Resource), a.Get(schemas.AttrSerial),
-					a.Get(schemas.AttrDriverVersion), a.Get(schemas.AttrCUDAVersion), now)
-			}
-			if err != nil {
-				return fmt.Errorf("%s %s: %w", kind, r.ID, err)
-			}
-		}
+		return fmt.Errorf("GPUs: %w", err)
 	}
 	for _, name := range f.Removed {
 		for _, table := range []string{"servers", "gpus"} {
@@ -125,4 +131,23 @@ WHERE gpus.server_id<>excluded.server_id OR gpus.model<>excluded.model OR COALES
 		}
 	}
 	return nil
+}
+
+// named are the ids of servers, by name.
+func named(ctx context.Context, tx *sql.Tx, names []string) (map[string]string, error) {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	ids := make(map[string]string, len(names))
+	for some := range slices.Chunk(names, 500) {
+		list, args := sqldb.In(1, some)
+		_, err := sqldb.Rows(ctx, tx, func(rows *sql.Rows) (struct{}, error) {
+			var name, id string
+			err := rows.Scan(&name, &id)
+			ids[name] = id
+			return struct{}{}, err
+		}, `SELECT name, id FROM servers WHERE name IN (`+list+`)`, args...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/url"
 	"regexp"
 	"slices"
@@ -270,6 +269,3 @@ func Matches(topics []string, kind string) bool {
 		return t == kind || wild && strings.HasPrefix(kind, all)
 	})
 }
-
-// open is the largest time.
-const open = math.MaxInt64

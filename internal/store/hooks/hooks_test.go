@@ -124,10 +124,10 @@ func TestANoticeGoesToWhoWantsItAndOnlyIfItHappened(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string][]string{"all": {later, id}, "below": {later, id}, "one": {id}, "other": nil, "off": nil} {
-		got, next, err := s.Deliveries(t.Context(), name, "", "", 1)
+		got, next, err := s.Deliveries(t.Context(), name, "", "", "", 1)
 		for next != "" && err == nil {
 			var more []schemas.Delivery
-			more, next, err = s.Deliveries(t.Context(), name, schemas.DeliveryPending, next, 1)
+			more, next, err = s.Deliveries(t.Context(), name, schemas.DeliveryPending, "", next, 1)
 			got = append(got, more...)
 		}
 		var ids []string
@@ -207,7 +207,7 @@ func TestADeliveryIsOneTakersUntilItsTimeIsOver(t *testing.T) {
 	if err := s.Done(t.Context(), a, now, hooks.Result{Error: "late", Next: now}); err != nil {
 		t.Fatal(err)
 	}
-	d, _, err := s.Deliveries(t.Context(), "chat", "", "", 9)
+	d, _, err := s.Deliveries(t.Context(), "chat", "", "", "", 9)
 	if err != nil || len(d) != 1 || d[0].State != schemas.DeliveryDelivered || d[0].LastCode != 204 || d[0].LastError != "" || d[0].Attempts != 3 {
 		t.Errorf("%+v %v", d, err)
 	}
@@ -266,7 +266,7 @@ func TestTestingGoesToOneWebhook(t *testing.T) {
 		t.Errorf("the same request again: %+v %v", again, err)
 	}
 	for name, want := range map[string]int{"chat": 1, "other": 0} {
-		if got, _, err := s.Deliveries(t.Context(), name, "", "", 9); err != nil || len(got) != want {
+		if got, _, err := s.Deliveries(t.Context(), name, "", "", "", 9); err != nil || len(got) != want {
 			t.Errorf("%s: %+v %v", name, got, err)
 		}
 	}

@@ -137,25 +137,31 @@ func deliveries(ctx context.Context, q sqldb.Queryer, where string, args ...any)
 d.last_error, d.created_ns, d.done_ns FROM deliveries d JOIN notices n ON n.id=d.notice_id WHERE `+where, args...)
 }
 
-// Deliveries lists those of a webhook, the last made first; a state of "" is any.
-func (s *Store) Deliveries(ctx context.Context, ref, state, after string, limit int) ([]schemas.Delivery, string, error) {
+// Deliveries lists those of a webhook, the last made first where no order is asked for; a state of ""
+// is any.
+func (s *Store) Deliveries(ctx context.Context, ref, state, sort, after string, limit int) ([]schemas.Delivery, string, error) {
 	h, err := s.Get(ctx, ref)
 	if err != nil {
 		return nil, "", err
 	}
-	c := sqldb.Cursor{Time: open}
-	if after != "" {
-		if c, err = sqldb.ParseCursor(after); err != nil {
-			return nil, "", err
-		}
+	tail, args, err := deliveryOrder.Tail(sort, after, limit, h.ID, state)
+	if err != nil {
+		return nil, "", err
 	}
-	found, err := deliveries(ctx, s.db, `d.webhook_id=$1 AND (CAST($2 AS TEXT)='' OR d.state=$2) AND (d.created_ns<$3 OR d.created_ns=$3 AND d.notice_id<$4)
-ORDER BY d.created_ns DESC, d.notice_id DESC LIMIT $5`, h.ID, state, c.Time, c.ID, limit+1)
+	found, err := deliveries(ctx, s.db, `d.webhook_id=$1 AND (CAST($2 AS TEXT)='' OR d.state=$2)`+tail, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list deliveries of webhook %s: %w", ref, err)
 	}
-	page, next := sqldb.Page(found, limit, func(d *schemas.Delivery) (time.Time, string) { return d.CreatedAt, d.ID })
+	page, next := deliveryOrder.Page(found, sort, limit)
 	return page, next, nil
+}
+
+var deliveryOrder = sqldb.Order[schemas.Delivery]{
+	ID: sqldb.Key[schemas.Delivery]{SQL: "d.notice_id", Of: func(d *schemas.Delivery) any { return d.ID }}, Usual: "-created_at",
+	By: map[string]sqldb.Key[schemas.Delivery]{
+		"created_at": {SQL: "d.created_ns", Of: func(d *schemas.Delivery) any { return d.CreatedAt.UnixNano() }},
+		"attempts":   {SQL: "d.attempts", Of: func(d *schemas.Delivery) any { return int64(d.Attempts) }},
+	},
 }
 
 // Attempt is a delivery that is to be tried, with all that this takes.

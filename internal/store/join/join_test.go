@@ -60,7 +60,7 @@ func create(t *testing.T, s *join.Store, spec join.Spec) string {
 
 func token(t *testing.T, s *join.Store, name string) join.Token {
 	t.Helper()
-	all, err := s.Tokens(t.Context(), "", 100)
+	all, _, err := s.Tokens(t.Context(), "", "", 100)
 	if err != nil {
 		t.Fatal(err)
 	}

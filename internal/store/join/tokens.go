@@ -180,15 +180,29 @@ func readToken(ctx context.Context, q sqldb.Queryer, name string) (Token, error)
 }
 
 // Tokens lists at most limit tokens by name, those after a name.
-func (s *Store) Tokens(ctx context.Context, after string, limit int) ([]Token, error) {
+func (s *Store) Tokens(ctx context.Context, sort, after string, limit int) ([]Token, string, error) {
 	if s.due() {
 		_ = s.flush(ctx)
 	}
-	out, err := sqldb.Rows(ctx, s.db, scanToken, selectTokens+` WHERE t.name>$1 ORDER BY t.name LIMIT $2`, after, limit)
+	tail, args, err := tokenOrder.Tail(sort, after, limit)
 	if err != nil {
-		return nil, fmt.Errorf("list join tokens: %w", err)
+		return nil, "", fmt.Errorf("list join tokens: %w", err)
 	}
-	return out, nil
+	out, err := sqldb.Rows(ctx, s.db, scanToken, selectTokens+` WHERE 1=1`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list join tokens: %w", err)
+	}
+	out, next := tokenOrder.Page(out, sort, limit)
+	return out, next, nil
+}
+
+var tokenOrder = sqldb.Order[Token]{
+	ID: sqldb.Key[Token]{SQL: "t.name", Of: func(t *Token) any { return t.Name }}, Usual: "name",
+	By: map[string]sqldb.Key[Token]{
+		"name":    {SQL: "t.name", Of: func(t *Token) any { return t.Name }, Alone: true},
+		"created": {SQL: "t.created_ns", Of: func(t *Token) any { return t.Created.UnixNano() }},
+		"expires": {SQL: "t.expires_ns", Of: func(t *Token) any { return t.Expires.UnixNano() }},
+	},
 }
 
 // Revoke ends a token, and with it the admission of all machines that joined with it.
@@ -220,12 +234,16 @@ func scanBound(rows *sql.Rows) (b Bound, err error) {
 }
 
 // Machines lists at most limit machines by key, those after a key, and where they stand.
-func (s *Store) Machines(ctx context.Context, after string, limit int) ([]Bound, error) {
+func (s *Store) Machines(ctx context.Context, sort, after string, limit int) (out []Bound, next string, err error) {
 	if s.due() {
 		_ = s.flush(ctx)
 	}
-	out, err := sqldb.Rows(ctx, s.db, scanBound, selectMachines+` WHERE key>$1 ORDER BY key LIMIT $2`, after, limit)
+	tail, args, err := machineOrder.Tail(sort, after, limit)
 	if err == nil {
+		out, err = sqldb.Rows(ctx, s.db, scanBound, selectMachines+` WHERE 1=1`+tail, args...)
+	}
+	if err == nil {
+		out, next = machineOrder.Page(out, sort, limit)
 		err = s.read(ctx, func(v *view) {
 			for i := range out {
 				if b := v.machines[out[i].Key]; b != nil {
@@ -235,9 +253,18 @@ func (s *Store) Machines(ctx context.Context, after string, limit int) ([]Bound,
 		})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list machines: %w", err)
+		return nil, "", fmt.Errorf("list machines: %w", err)
 	}
-	return out, nil
+	return out, next, nil
+}
+
+var machineOrder = sqldb.Order[Bound]{
+	ID: sqldb.Key[Bound]{SQL: "key", Of: func(b *Bound) any { return b.Key }}, Usual: "key",
+	By: map[string]sqldb.Key[Bound]{
+		"key":    {SQL: "key", Of: func(b *Bound) any { return b.Key }, Alone: true},
+		"joined": {SQL: "joined_ns", Of: func(b *Bound) any { return b.Joined.UnixNano() }},
+		"seen":   {SQL: "seen_ns", Of: func(b *Bound) any { return b.Seen.UnixNano() }},
+	},
 }
 
 // Machine returns the machine with a key, and the token with which it joined.

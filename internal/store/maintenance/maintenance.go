@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -302,22 +301,32 @@ func (s *Store) Open(ctx context.Context, now time.Time) ([]schemas.Maintenance,
 	return out, nil
 }
 
-// List returns a page of all windows, the last declared first; next is the cursor of the
-// following page.
-func (s *Store) List(ctx context.Context, after string, limit int) (out []schemas.Maintenance, next string, err error) {
-	where, args := `1=1`, []any{}
-	if after != "" {
-		c, err := sqldb.ParseCursor(after)
-		if err != nil {
-			return nil, "", fmt.Errorf("list maintenance windows: %w", err)
-		}
-		where, args = `(declared_ns, id) < ($1, $2)`, []any{c.Time, c.ID}
-	}
-	if out, err = query(ctx, s.db, where+` ORDER BY declared_ns DESC, id DESC LIMIT `+strconv.Itoa(limit+1), args...); err != nil {
+// List returns a page of all windows, the last declared first where no order is asked for; next is the
+// cursor of the following page.
+func (s *Store) List(ctx context.Context, sort, after string, limit int) (out []schemas.Maintenance, next string, err error) {
+	tail, args, err := order.Tail(sort, after, limit)
+	if err != nil {
 		return nil, "", fmt.Errorf("list maintenance windows: %w", err)
 	}
-	out, next = sqldb.Page(out, limit, func(m *schemas.Maintenance) (time.Time, string) { return m.Declared, m.ID })
+	if out, err = query(ctx, s.db, `1=1`+tail, args...); err != nil {
+		return nil, "", fmt.Errorf("list maintenance windows: %w", err)
+	}
+	out, next = order.Page(out, sort, limit)
 	return out, next, nil
+}
+
+var order = sqldb.Order[schemas.Maintenance]{
+	ID: sqldb.Key[schemas.Maintenance]{SQL: "id", Of: func(m *schemas.Maintenance) any { return m.ID }}, Usual: "-declared",
+	By: map[string]sqldb.Key[schemas.Maintenance]{
+		"declared": {SQL: "declared_ns", Of: func(m *schemas.Maintenance) any { return m.Declared.UnixNano() }},
+		"from":     {SQL: "from_ns", Of: func(m *schemas.Maintenance) any { return m.From.UnixNano() }},
+	},
+}
+
+// Sorted sorts windows as a list of them is.
+func Sorted(windows []schemas.Maintenance, sort string) ([]schemas.Maintenance, error) {
+	out, _, err := order.Cut(windows, sort, "", 0)
+	return out, err
 }
 
 // Untold returns the windows of which the bus does not know all.

@@ -119,7 +119,7 @@ func TestTheSameWindowOfManyAtOnceIsOne(t *testing.T) {
 	wg.Wait()
 	seen := 0
 	for after := ""; ; {
-		page, next, err := s.List(t.Context(), after, 3)
+		page, next, err := s.List(t.Context(), "", after, 3)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,6 +33,7 @@ func bad(field, format string, args ...any) error {
 type Request struct {
 	Resources   []string          // by any of their names
 	Match       map[string]string // attributes; "kind" is the kind, "within" what they are part of
+	Matches     func(string) bool // what may match; nil is everything
 	From, Until time.Time         // From zero is now
 	Seconds     int64             // in place of Until
 	Grace       *int              // seconds; nil is the default
@@ -157,7 +158,7 @@ func (r Request) matching(names *cmdb.Snapshot, find func(string) (string, error
 		}
 	}
 	for _, res := range names.Resources() {
-		ok := within == "" || names.Covers(within, res.ID)
+		ok := (within == "" || names.Covers(within, res.ID)) && (r.Matches == nil || r.Matches(res.ID))
 		for k, v := range r.Match {
 			switch k {
 			case "within":

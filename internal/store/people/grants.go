@@ -27,14 +27,26 @@ func grants(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([]
 	}, grantColumns+where, args...)
 }
 
-// Grants lists grants, the oldest first: those of a pool, by id or name, where one is named.
-func (s *Store) Grants(ctx context.Context, pool, after string, limit int) ([]schemas.Grant, string, error) {
-	found, err := grants(ctx, s.db, `(CAST($1 AS TEXT)='' OR p.id=$1 OR lower(p.name)=lower($1)) AND g.id>$2 ORDER BY g.id LIMIT $3`, pool, after, limit+1)
+// Grants lists grants, the oldest first where no order is asked for: those of a pool, by id or name, where one is named.
+func (s *Store) Grants(ctx context.Context, pool, sort, after string, limit int) ([]schemas.Grant, string, error) {
+	tail, args, err := grantOrder.Tail(sort, after, limit, pool)
 	if err != nil {
 		return nil, "", fmt.Errorf("list grants: %w", err)
 	}
-	found, next := entity.Page(found, limit, func(g *schemas.Grant) string { return g.ID })
+	found, err := grants(ctx, s.db, `(CAST($1 AS TEXT)='' OR p.id=$1 OR lower(p.name)=lower($1))`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list grants: %w", err)
+	}
+	found, next := grantOrder.Page(found, sort, limit)
 	return found, next, nil
+}
+
+var grantOrder = sqldb.Order[schemas.Grant]{
+	ID: sqldb.Key[schemas.Grant]{SQL: "g.id", Of: func(g *schemas.Grant) any { return g.ID }}, Usual: "created_at",
+	By: map[string]sqldb.Key[schemas.Grant]{
+		"created_at": {SQL: "g.created_ns", Of: func(g *schemas.Grant) any { return g.CreatedAt.UnixNano() }},
+		"pool":       {SQL: "p.name", Of: func(g *schemas.Grant) any { return g.Pool }, Fold: true},
+	},
 }
 
 // Grant returns the grant with an id.

@@ -161,15 +161,32 @@ func (db *DB) InView(ctx context.Context, f func(*sql.Tx) error) error {
 // InTx runs f in a transaction and commits when it returns nil. SQLite wakes whoever waits for its
 // lock at random, and not those who have waited longest: in this process they take turns.
 func (db *DB) InTx(ctx context.Context, f func(*sql.Tx) error) error {
-	if db.turn != nil {
-		select {
-		case db.turn <- struct{}{}:
-			defer func() { <-db.turn }()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	done, err := db.wait(ctx)
+	if err != nil {
+		return err
 	}
-	tx, err := db.BeginTx(ctx, nil)
+	defer done()
+	return inTx(ctx, db, f)
+}
+
+// wait waits for the turn of a writer.
+func (db *DB) wait(ctx context.Context) (done func(), err error) {
+	if db.turn == nil {
+		return func() {}, nil
+	}
+	select {
+	case db.turn <- struct{}{}:
+		return func() { <-db.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func inTx(ctx context.Context, on interface {
+	BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
+}, f func(*sql.Tx) error,
+) error {
+	tx, err := on.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -178,4 +195,41 @@ func (db *DB) InTx(ctx context.Context, f func(*sql.Tx) error) error {
 		return err
 	}
 	return tx.Commit()
+}
+
+// largeCache is what SQLite may keep in memory of a transaction of [DB.InLargeTx], in KiB. What it has
+// no room for it writes out before the end, and reads again.
+const largeCache = 256 << 10
+
+// InLargeTx is [DB.InTx] for a transaction that writes very many rows.
+func (db *DB) InLargeTx(ctx context.Context, f func(*sql.Tx) error) (err error) {
+	if db.Dialect != database.DialectSQLite3 {
+		return db.InTx(ctx, f)
+	}
+	done, err := db.wait(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	// What a statement would change back if it failed is kept in memory too, and not in a file.
+	for pragma, large := range map[string]int{"cache_size": -largeCache, "temp_store": 2} {
+		var usual int
+		if err := conn.QueryRowContext(ctx, `PRAGMA `+pragma).Scan(&usual); err != nil {
+			return err
+		}
+		set := func(ctx context.Context, n int) error {
+			_, err := conn.ExecContext(ctx, fmt.Sprintf(`PRAGMA %s=%d`, pragma, n))
+			return err
+		}
+		if err := set(ctx, large); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, set(context.WithoutCancel(ctx), usual)) }()
+	}
+	return inTx(ctx, conn, f)
 }
