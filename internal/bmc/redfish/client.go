@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -65,6 +66,9 @@ type Options struct {
 	TLS *tls.Config
 	// Timeout bounds one request; 0 is 15 s.
 	Timeout time.Duration
+	// Patience is how long in all a client waits for a service that says when to come again
+	// (429 or 503 with Retry-After); 0 is not at all. What would change something is not repeated.
+	Patience time.Duration
 }
 
 // What one controller may cost us. The largest known answers are log collections
@@ -95,7 +99,8 @@ type Client struct {
 	read       int64 // bytes of all answers
 	asked      int64 // requests
 	sum        maphash.Seed
-	understood int // answers that could be read
+	understood int           // answers that could be read
+	waited     time.Duration // where the service asked for it
 }
 
 // Read returns the bytes of all answers so far.
@@ -231,8 +236,11 @@ func (c *Client) login(ctx context.Context) error {
 	if c.token != "" || c.basic || c.opt.User == "" {
 		return nil
 	}
-	_, resp, err := c.once(ctx, http.MethodPost, "/redfish/v1/SessionService/Sessions",
-		map[string]string{"UserName": c.opt.User, "Password": c.opt.Password}, nil)
+	path := "/redfish/v1/SessionService/Sessions"
+	if c.root != nil { // it says where
+		path = orDefault(c.root.Object.Object("Links").Link("Sessions"), path)
+	}
+	_, resp, err := c.patiently(ctx, http.MethodPost, path, map[string]string{"UserName": c.opt.User, "Password": c.opt.Password}, nil)
 	var st *StatusError
 	switch {
 	case errors.As(err, &st) && st.Status == http.StatusUnauthorized:
@@ -259,16 +267,57 @@ func (c *Client) do(ctx context.Context, method, path string, body any, header h
 	if err := c.login(ctx); err != nil {
 		return nil, nil, err
 	}
-	raw, resp, err := c.once(ctx, method, path, body, header)
+	send := c.once
+	if method == http.MethodGet {
+		send = c.patiently
+	}
+	raw, resp, err := send(ctx, method, path, body, header)
 	var st *StatusError
 	if errors.As(err, &st) && st.Status == http.StatusUnauthorized && c.token != "" {
 		c.token, c.session = "", ""
 		if err := c.login(ctx); err != nil {
 			return nil, nil, err
 		}
-		raw, resp, err = c.once(ctx, method, path, body, header)
+		raw, resp, err = send(ctx, method, path, body, header)
 	}
 	return raw, resp, err
+}
+
+// patiently sends a request, again where the service is busy and says when to come again.
+func (c *Client) patiently(ctx context.Context, method, path string, body any, header http.Header) ([]byte, *http.Response, error) {
+	for {
+		raw, resp, err := c.once(ctx, method, path, body, header)
+		var st *StatusError
+		if !errors.As(err, &st) || st.Status != http.StatusServiceUnavailable && st.Status != http.StatusTooManyRequests {
+			return raw, resp, err
+		}
+		wait, told := retryAfter(resp.Header, time.Now())
+		if deadline, ok := ctx.Deadline(); !told || c.waited+wait > c.opt.Patience || ok && time.Until(deadline) < wait {
+			return raw, resp, err
+		}
+		c.waited += wait
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, nil, ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// retryAfter reads when to come again (RFC 9110, section 10.2.3): in seconds or a date. No wait is
+// shorter than a second.
+func retryAfter(h http.Header, now time.Time) (wait time.Duration, told bool) {
+	text := strings.TrimSpace(h.Get("Retry-After"))
+	if n, err := strconv.ParseUint(text, 10, 20); err == nil {
+		wait = time.Duration(n) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		wait = at.Sub(now)
+	} else {
+		return 0, false
+	}
+	return max(wait, time.Second), true
 }
 
 // Get reads a resource.
