@@ -305,7 +305,7 @@ func TestASweepWaitsForAControllerThatIsBusyOrSlow(t *testing.T) {
 		tree := cardsOnly(t)
 		f := asked(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.URL.Path, "/Processors") {
-				time.Sleep(600 * time.Millisecond)
+				time.Sleep(600 * time.Millisecond) // longer than the first answer may take
 			}
 			tree.ServeHTTP(w, r)
 		}), func(a *asker) { a.timeout = 300 * time.Millisecond })
