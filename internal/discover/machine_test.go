@@ -124,7 +124,7 @@ func docs(t *testing.T, all map[string]string) *redfishtest.Tree {
 		}
 		path = strings.TrimSuffix("/redfish/v1/"+path, "/")
 		if doc["@odata.id"] = path; path == "/redfish/v1" {
-			doc["RedfishVersion"] = "1.15.0"
+			doc["RedfishVersion"], doc["SessionService"] = "1.15.0", map[string]any{"@odata.id": "/redfish/v1/SessionService"}
 		}
 		out[path] = doc
 	}

@@ -92,6 +92,7 @@ type Client struct {
 	tr         *http.Transport
 	token      string
 	session    string // path of the session to delete
+	opened     bool   // a session was, once
 	basic      bool   // the service knows no sessions, or has none left
 	seen       map[string]answer
 	flat       map[string]bool // collections that leave $expand unheeded
@@ -230,20 +231,28 @@ func errorMessage(raw []byte) string {
 	return e.Error.Message
 }
 
-// login opens a session (DSP0266, section 13.3.4); a service that knows none, or
-// has none left, gets basic authentication.
+// login opens a session (DSP0266, section 13.3.4), where the service root says if that was read; a
+// service that names no sessions, or has none left, gets basic authentication.
 func (c *Client) login(ctx context.Context) error {
 	if c.token != "" || c.basic || c.opt.User == "" {
 		return nil
 	}
 	path := "/redfish/v1/SessionService/Sessions"
-	if c.root != nil { // it says where
+	if c.root != nil {
+		if !c.opened && !c.root.sessions() {
+			c.basic = true
+			return nil
+		}
 		path = orDefault(c.root.Object.Object("Links").Link("Sessions"), path)
 	}
 	_, resp, err := c.patiently(ctx, http.MethodPost, path, map[string]string{"UserName": c.opt.User, "Password": c.opt.Password}, nil)
 	var st *StatusError
 	switch {
 	case errors.As(err, &st) && st.Status == http.StatusUnauthorized:
+		if c.root == nil && c.noSessions(ctx) {
+			c.basic = true
+			return nil
+		}
 		return fmt.Errorf("log in to %s: %w", c.base.Host, err)
 	case errors.As(err, &st):
 		c.basic = true
@@ -255,6 +264,7 @@ func (c *Client) login(ctx context.Context) error {
 		c.basic = true
 		return nil
 	}
+	c.opened = true
 	if loc, err := url.Parse(resp.Header.Get("Location")); err == nil {
 		c.session = loc.Path
 	}
@@ -453,13 +463,36 @@ func (c *Client) Root(ctx context.Context) (*Root, error) {
 	if c.root != nil {
 		return c.root, nil
 	}
-	o, err := c.Get(ctx, "/redfish/v1/")
+	o, err := c.Get(ctx, rootPath)
 	if err != nil {
 		return nil, fmt.Errorf("read service root of %s: %w", c.base.Host, err)
 	}
-	eq := o.Object("ProtocolFeaturesSupported").Object("ExpandQuery")
-	c.root = &Root{Object: o, Expand: eq.Bool("NoLinks"), known: eq != nil}
+	c.root = newRoot(o)
 	return c.root, nil
+}
+
+const rootPath = "/redfish/v1/"
+
+// sessions reports whether the service names any. One that does not refuses a session whatever the
+// password is.
+func (r *Root) sessions() bool {
+	return r.Object.Object("Links").Link("Sessions") != "" || r.Link("SessionService") != ""
+}
+
+// noSessions reports whether a service that refuses a session names none in its root, which
+// everybody can read.
+func (c *Client) noSessions(ctx context.Context) bool {
+	raw, _, err := c.once(ctx, http.MethodGet, rootPath, nil, nil)
+	if err != nil {
+		return false
+	}
+	o, err := c.parse(rootPath, raw)
+	return err == nil && o.String("RedfishVersion") != "" && !newRoot(o).sessions()
+}
+
+func newRoot(o Object) *Root {
+	eq := o.Object("ProtocolFeaturesSupported").Object("ExpandQuery")
+	return &Root{Object: o, Expand: eq.Bool("NoLinks"), known: eq != nil}
 }
 
 // expandQuery asks a collection for its members in full (DSP0266, section 7.3).
