@@ -109,6 +109,14 @@ func (v *sight) during(resource string, from, to time.Time) bool {
 // at reports whether a tenant had a resource at a time.
 func (v *sight) at(resource string, t time.Time) bool { return v.during(resource, t, t) }
 
+// throughout reports whether a tenant had a resource all of a time: where they had it before and after
+// somebody else, what was measured over both is not theirs.
+func (v *sight) throughout(resource string, from, to time.Time) bool {
+	return v == nil || slices.ContainsFunc(v.spans(cmp.Or(v.names().Server(resource), resource), resource), func(sp allocations.Span) bool {
+		return !sp.From.After(from) && (sp.Until.IsZero() || !sp.Until.Before(to))
+	})
+}
+
 // has reports whether a tenant has a resource now.
 func (v *sight) has(resource string) bool { return v.at(resource, time.Now()) }
 

@@ -47,11 +47,11 @@ func operations(t *testing.T) map[string][2]string {
 
 // tenants are li of red, who has gpu-r01-01, and jo of blue, who has the server of many records,
 // both for an hour.
-func tenants(t *testing.T) (w *world, red, blue schemas.Allocation) {
+func tenants(t *testing.T, options ...option) (w *world, red, blue schemas.Allocation) {
 	t.Helper()
-	w = gives(t, withEstate(t, 8), func(_ *api.Config, d *api.Deps) {
+	w = gives(t, append([]option{withEstate(t, 8), func(_ *api.Config, d *api.Deps) {
 		d.Guarded = map[string]http.Handler{"/metrics": http.NotFoundHandler(), "/debug/pprof/": http.NotFoundHandler()}
-	})
+	}}, options...)...)
 	for name, team := range map[string]string{"li": "red", "jo": "blue"} {
 		w.person(t, name, access.RoleEngineer)
 		makes[schemas.Team](t, w, "api/v1/teams", `{"name":"`+team+`","members":["`+name+`"]}`)

@@ -44,7 +44,10 @@ func measures(t *testing.T) (*measured, option) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &measured{t, win}, func(_ *api.Config, d *api.Deps) { d.Querier = api.NewQuerier(h, "/prometheus") }
+	return &measured{t, win}, func(_ *api.Config, d *api.Deps) {
+		d.Querier = api.NewQuerier(h, "/prometheus")
+		d.Viewed = map[string]http.Handler{"/prometheus/": h}
+	}
 }
 
 func (m *measured) add(at time.Time, metric string, v float64, pairs ...string) {

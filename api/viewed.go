@@ -201,7 +201,7 @@ func (h past) Readings(
 	if v := seen(ctx); v != nil {
 		for _, values := range found {
 			for k := range values { // a value is of the step that ends there
-				if at := start.Add(time.Duration(k) * step); !v.at(resource, at) || !v.at(resource, at.Add(-step)) {
+				if at := start.Add(time.Duration(k) * step); !v.throughout(resource, at.Add(-step), at) {
 					values[k] = nil
 				}
 			}

@@ -47,13 +47,13 @@ test/gotest.sh -count=1 -timeout 40m -v -parallel $(($(nproc) * 3 / 2)) -run "${
 echo "e2e: the product passed ($((SECONDS - began)) s)"
 [ $# = 0 ] || exit 0
 
-start postgres kafka
+start postgres kafka sushytools
 # The suites of the stages, this time with their peers, and every page in both themes and languages; ui/node_modules holds
 # the accessibility checker.
 [ -d ui/node_modules ] || (cd ui && npm ci --silent)
 export AUSPEX_REQUIRE_NPM=1
 case ${SUITES:-} in
-  '') suites=(./internal/bmc/... ./internal/bus/... ./internal/store/... ./internal/cmdb/... ./internal/enrol/... ./internal/sim/ipmi/... ./internal/sim/redfish/... ./internal/sim/gnmi/...
+  '') suites=(./internal/bmc/... ./internal/bus/... ./internal/store/... ./internal/cmdb/... ./internal/discover/... ./internal/enrol/... ./internal/sim/ipmi/... ./internal/sim/redfish/... ./internal/sim/gnmi/...
     ./collectors/ipmi/... ./collectors/redfish/... ./collectors/slurm/... ./internal/slurm/... ./dashboards/...
     ./pipeline/detect ./correlator ./predictor ./control/... ./api/...) ;;
   all) PKG=$(go list ./... | grep -v /internal/e2e | paste -sd' ') make test; suites=() ;;

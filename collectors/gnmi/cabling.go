@@ -26,6 +26,8 @@ type cabling struct {
 	changed map[string]time.Time                    // ports that are to be told, since when
 	sync    bool
 	failing bool
+	// whole are the neighbours that a notification tells all of, with the leaves that it has told.
+	whole map[*schemas.Neighbor]map[leaf]bool
 }
 
 // begin forgets what an earlier stream has told: what went meanwhile is not told by the next one.
@@ -61,15 +63,51 @@ func (c *cabling) update(p place, text string, at time.Time) {
 		n = &schemas.Neighbor{Port: strings.Clone(p.name)}
 		seen[strings.Clone(p.lane)] = n
 	}
+	if of := c.whole[n]; of != nil {
+		of[p.leaf] = true
+	}
 	if of := field(n, p.leaf); *of != text {
 		*of, n.Seen = text, at.UTC()
 		c.changed[n.Port] = time.Now()
 	}
 }
 
-// forget drops what a target says that is no more: a neighbour, one of its leaves, or all of a port.
-func (c *cabling) forget(e *elems) {
+// replace begins a notification that tells all of what is below a path (gNMI, section 2.1.1, atomic):
+// what it does not tell of the neighbours there is no more, once it is replaced.
+func (c *cabling) replace(e *elems) {
 	if e.name(0) != "lldp" {
+		return
+	}
+	port, id := seenAt(e)
+	c.whole = map[*schemas.Neighbor]map[leaf]bool{}
+	for name, seen := range c.ports {
+		for number, n := range seen {
+			if (port == "" || name == port) && (id == "" || number == id) {
+				c.whole[n] = map[leaf]bool{}
+			}
+		}
+	}
+}
+
+func (c *cabling) replaced() {
+	for n, told := range c.whole {
+		for _, l := range neighborLeaves {
+			if of := field(n, l); *of != "" && !told[l] {
+				*of = ""
+				c.changed[n.Port] = time.Now()
+			}
+		}
+		if len(told) == 0 {
+			maps.DeleteFunc(c.ports[n.Port], func(_ string, other *schemas.Neighbor) bool { return other == n })
+		}
+	}
+	c.whole = nil
+}
+
+// forget drops what a target says that is no more: a neighbour, one of its leaves, or all of a port or
+// of the target.
+func (c *cabling) forget(e *elems) {
+	if e.name(0) != "lldp" && e.name(0) != "" && e.name(0) != "*" {
 		return
 	}
 	port, id := seenAt(e)

@@ -103,7 +103,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	}
 	sub := &subscriber{
 		cfg: *c, device: target.ID, addr: addr, credential: target.Attrs.Get(schemas.AttrCredential), settings: s,
-		log: s.Log, metrics: newMetrics(s.Metrics), optional: true,
+		log: s.Log, metrics: newMetrics(s.Metrics), optional: true, guess: true,
 	}
 	return sub, nil
 }
@@ -132,6 +132,9 @@ type subscriber struct {
 	log        *slog.Logger
 	metrics    *metrics
 	optional   bool // ask for the paths that some targets do not know
+	guess      bool // ask for neighbours where the target does not say which models it has
+	guessed    bool // that was asked
+	named      bool // say the target's name: it may be one of many behind an address
 	garbled    bool // a value that is no number was told
 	runs       int
 	state      *state
@@ -155,7 +158,15 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 	}
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
-		if s.optional {
+		switch {
+		case !s.named && strings.Contains(status.Convert(err).Message(), "target"),
+			!s.named && strings.Contains(status.Convert(err).Message(), "prefix"):
+			s.log.Info("whoever answers wants the target's name; telling that of the device", "error", err)
+			s.named = true
+		case s.guessed:
+			s.log.Info("target rejects paths of models that it does not name; skipping them", "error", err)
+			s.guess = false
+		case s.optional:
 			s.log.Info("target rejects optional paths; skipping them", "error", err)
 			s.optional = false
 		}
@@ -258,6 +269,10 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 // request asks for states on change and for numbers each interval.
 func (s *subscriber) request(caps *gpb.CapabilityResponse) *gpb.SubscribeRequest {
 	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_STREAM, Encoding: encoding(caps)}
+	if s.named {
+		list.Prefix = &gpb.Path{Target: s.device}
+	}
+	s.guessed = s.optional && s.guess && s.settings.Cabling != nil && len(caps.GetSupportedModels()) == 0
 	add := func(mode gpb.SubscriptionMode, paths ...string) {
 		for _, p := range paths {
 			sub := &gpb.Subscription{Path: parsePath(p), Mode: mode}
@@ -277,7 +292,7 @@ func (s *subscriber) request(caps *gpb.CapabilityResponse) *gpb.SubscribeRequest
 		)
 		add(gpb.SubscriptionMode_SAMPLE, "components/component[name=*]/state/temperature", "components/component[name=*]/transceiver",
 			"components/component[name=*]/fan/state", "components/component[name=*]/power-supply/state")
-		if s.settings.Cabling != nil && supports(caps, "openconfig-lldp") {
+		if s.guessed || s.settings.Cabling != nil && supports(caps, "openconfig-lldp") {
 			// Its ages change all the time: the target knows which leaves can be told on change.
 			add(gpb.SubscriptionMode_TARGET_DEFINED, "lldp/interfaces/interface[name=*]/neighbors/neighbor[id=*]/state")
 		}

@@ -90,8 +90,15 @@ func (e *elems) at(i int) *gpb.PathElem {
 	return nil
 }
 
-// name returns the element's name, "" past the end; GetName is safe on nil.
-func (e *elems) name(i int) string { return e.at(i).GetName() }
+// name returns the element's name, "" past the end, without the module that some put before it.
+// GetName is safe on nil.
+func (e *elems) name(i int) string {
+	name := e.at(i).GetName()
+	if _, bare, ok := strings.Cut(name, ":"); ok {
+		return bare
+	}
+	return name
+}
 
 var counters = map[string]leaf{
 	"in-octets": leafInOctets, "out-octets": leafOutOctets, "in-pkts": leafInPkts, "out-pkts": leafOutPkts, "in-errors": leafInErrors,

@@ -175,12 +175,16 @@ func (st *state) notification(n *gpb.Notification) {
 	for _, path := range n.GetDelete() {
 		st.cabling.forget(&elems{prefix, path.GetElem()})
 	}
+	if n.GetAtomic() {
+		st.cabling.replace(&elems{prefix, nil})
+		defer st.cabling.replaced()
+	}
 	for _, u := range n.GetUpdate() {
 		st.s.metrics.updates.Inc()
 		e := elems{prefix, u.GetPath().GetElem()}
 		if raw := subtree(u.GetVal()); raw != nil {
 			base := append(append([]*gpb.PathElem(nil), e.a...), e.b...)
-			walk(base, raw, 0, func(path []*gpb.PathElem, v *gpb.TypedValue) {
+			below(base, raw, func(path []*gpb.PathElem, v *gpb.TypedValue) {
 				st.update(&elems{path, nil}, v, at)
 			})
 			continue

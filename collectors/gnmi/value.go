@@ -100,6 +100,19 @@ var listKeys = map[string]string{
 	"network-instance": "name", "protocol": "name",
 }
 
+// bare is a name without the module that it stands with (RFC 7951, section 4).
+func bare(name string) string { return name[strings.LastIndexByte(name, ':')+1:] }
+
+// below calls leaf for each leaf below a value that was told at a path. A list is told by its name
+// alone.
+func below(at []*gpb.PathElem, raw json.RawMessage, leaf func([]*gpb.PathElem, *gpb.TypedValue)) {
+	if n := len(at); n > 0 && raw[0] == '[' && len(at[n-1].GetKey()) == 0 {
+		entries(at[:n-1], bare(at[n-1].GetName()), raw, 0, leaf)
+		return
+	}
+	walk(at, raw, 0, leaf)
+}
+
 // walk calls leaf for each leaf below a JSON value.
 func walk(at []*gpb.PathElem, raw json.RawMessage, depth int, leaf func([]*gpb.PathElem, *gpb.TypedValue)) {
 	if depth > 16 {
@@ -108,24 +121,9 @@ func walk(at []*gpb.PathElem, raw json.RawMessage, depth int, leaf func([]*gpb.P
 	var obj map[string]json.RawMessage
 	if json.Unmarshal(raw, &obj) == nil && obj != nil {
 		for k, v := range obj {
-			k = k[strings.LastIndexByte(k, ':')+1:]
-			var list []map[string]json.RawMessage
-			key, isList := listKeys[k]
-			if !isList || json.Unmarshal(v, &list) != nil {
+			k = bare(k)
+			if !entries(at, k, v, depth, leaf) {
 				walk(append(at[:len(at):len(at)], &gpb.PathElem{Name: k}), v, depth+1, leaf)
-				continue
-			}
-			for _, item := range list {
-				key := key
-				if k == "neighbor" && item[key] == nil {
-					key = "id" // of LLDP
-				}
-				name := strings.Trim(string(item[key]), `"`)
-				e := &gpb.PathElem{Name: k, Key: map[string]string{key: name}}
-				for field, sub := range item {
-					field = field[strings.LastIndexByte(field, ':')+1:]
-					walk(append(at[:len(at):len(at)], e, &gpb.PathElem{Name: field}), sub, depth+1, leaf)
-				}
 			}
 		}
 		return
@@ -133,4 +131,33 @@ func walk(at []*gpb.PathElem, raw json.RawMessage, depth int, leaf func([]*gpb.P
 	if len(raw) > 0 && raw[0] != '[' && raw[0] != '{' {
 		leaf(at, &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: raw}})
 	}
+}
+
+// entries walks the entries of a list, and reports whether that is one.
+func entries(at []*gpb.PathElem, name string, raw json.RawMessage, depth int, leaf func([]*gpb.PathElem, *gpb.TypedValue)) bool {
+	key, isList := listKeys[name]
+	var list []map[string]json.RawMessage
+	if !isList || json.Unmarshal(raw, &list) != nil {
+		return false
+	}
+	for _, item := range list {
+		entry, keys := map[string]json.RawMessage{}, map[string]string{}
+		for field, v := range item {
+			entry[bare(field)] = v
+		}
+		for _, key := range []string{key, "id"} { // of LLDP
+			if v := entry[key]; v != nil && (key != "id" || name == "neighbor" && len(keys) == 0) {
+				var text string
+				if json.Unmarshal(v, &text) != nil { // a number
+					text = strings.Trim(string(v), `"`)
+				}
+				keys[key] = text
+			}
+		}
+		e := &gpb.PathElem{Name: name, Key: keys}
+		for field, v := range entry {
+			walk(append(at[:len(at):len(at)], e, &gpb.PathElem{Name: field}), v, depth+1, leaf)
+		}
+	}
+	return true
 }

@@ -38,6 +38,7 @@ type Runner struct {
 
 	mu     sync.Mutex
 	judged map[at]string
+	known  *names // of the inventory that was looked at last
 }
 
 // at is a port, as its device calls it.
@@ -157,10 +158,21 @@ func (r *Runner) all(ctx context.Context) error {
 	}, true)
 }
 
+// names are those of an inventory, made once of each.
+func (r *Runner) names(snap *cmdb.Snapshot) *names {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known == nil || r.known.snap != snap {
+		r.known = &names{snap: snap}
+	}
+	return r.known
+}
+
 // judge holds what ports see against the inventory, and opens and settles conflicts in the
 // transaction that reads it. Of everything, it settles also what is about ports that are no more.
 func (r *Runner) judge(ctx context.Context, now time.Time, read func(context.Context, *sql.Tx) (map[at][]schemas.Neighbor, error), everything bool) error {
 	snap := r.inv.Snapshot()
+	known := r.names(snap)
 	var judged map[at]string
 	opened := 0
 	err := r.db.InTx(ctx, func(tx *sql.Tx) error {
@@ -176,7 +188,7 @@ func (r *Runner) judge(ctx context.Context, now time.Time, read func(context.Con
 		agreed := map[string]bool{}
 		var all []schemas.Conflict
 		for k, seen := range of {
-			verdict, local, c := judge(snap, k.device, k.port, seen)
+			verdict, local, c := judge(known, k.device, k.port, seen)
 			judged[k] = verdict
 			if verdict == agrees {
 				agreed[local] = true

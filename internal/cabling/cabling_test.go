@@ -107,6 +107,11 @@ func TestWhatPortsSeeIsHeldAgainstTheInventory(t *testing.T) {
 		"by the MAC of its chassis":            {"leaf", "Ethernet1", []schemas.Neighbor{n("", "0200.0000.000a", "enp1s0", "")}, agrees, "", ""},
 		"its port has a name that nobody has":  {"leaf", "Ethernet1", []schemas.Neighbor{n("a", "", "enp65s0np0", "")}, agrees, "", ""},
 		"a text alone does not accuse":         {"leaf", "Ethernet1", []schemas.Neighbor{n("a", "", "7", "nic1")}, agrees, "", ""},
+		"MAC of the chassis, bare":             {"leaf", "Ethernet1", []schemas.Neighbor{n("", "0x02000000000a", "1", "")}, agrees, "", ""},
+		"MAC of the chassis, in pairs":         {"leaf", "Ethernet1", []schemas.Neighbor{n("", "0200-0000-000A", "1", "")}, agrees, "", ""},
+		"MAC of nobody":                        {"leaf", "Ethernet1", []schemas.Neighbor{n("a", "00:00:00:00:00:00", "nic0", "")}, agrees, "", ""},
+		"an address and a text for a port":     {"leaf", "Ethernet1", []schemas.Neighbor{n("a", "10.0.0.7", "uplink to leaf", "")}, agrees, "", ""},
+		"chassis by name, in capitals":         {"leaf", "Ethernet1", []schemas.Neighbor{n("", "B.example.net", "nic0", "")}, contradicts, "a/nic0", "b/nic0"},
 		"another server":                       {"leaf", "Ethernet1", []schemas.Neighbor{n("b", "", "ens3", "")}, contradicts, "a/nic0", "b/nic0"},
 		"another server by MAC alone":          {"leaf", "Ethernet1", []schemas.Neighbor{n("", "", macB, "")}, contradicts, "a/nic0", "b/nic0"},
 		"another server, port unknown":         {"leaf", "Ethernet1", []schemas.Neighbor{n("b", "", "enp1", "")}, contradicts, "a/nic0", "b"},
@@ -124,7 +129,7 @@ func TestWhatPortsSeeIsHeldAgainstTheInventory(t *testing.T) {
 		"of two switches, at the other":        {"spine", "Ethernet2", []schemas.Neighbor{n("leaf", "", "Ethernet10", "")}, unlisted, "", ""},
 		"between switches":                     {"spine", "Ethernet1", []schemas.Neighbor{n("leaf", "", "Ethernet9", "")}, agrees, "", ""},
 	} {
-		verdict, _, got := judge(snap, c.device, c.port, c.seen)
+		verdict, _, got := judge(&names{snap: snap}, c.device, c.port, c.seen)
 		if verdict != c.verdict || (got != nil) != (verdict == contradicts) || got != nil && (got.Left.Value != c.left || got.Right.Value != c.right) {
 			t.Errorf("%s: %s %+v", name, verdict, got)
 		}
@@ -141,13 +146,13 @@ func TestWhatIsKnownRoughlyIsComparedRoughly(t *testing.T) {
 	for _, c := range []struct{ port, system, part, verdict string }{
 		{"Ethernet1", "a", "nic1", agrees}, {"Ethernet2", "b", "nic0", agrees}, {"Ethernet1", "b", "nic0", contradicts},
 	} {
-		if verdict, _, _ := judge(d.inv.Snapshot(), "leaf", c.port, []schemas.Neighbor{{System: c.system, PortID: c.part}}); verdict != c.verdict {
+		if verdict, _, _ := judge(&names{snap: d.inv.Snapshot()}, "leaf", c.port, []schemas.Neighbor{{System: c.system, PortID: c.part}}); verdict != c.verdict {
 			t.Errorf("%+v: %s", c, verdict)
 		}
 	}
 	topology.Links = nil // nobody has drawn any cable
 	d.put(t, topology)
-	if verdict, _, c := judge(d.inv.Snapshot(), "leaf", "Ethernet1", []schemas.Neighbor{{System: "a", PortID: "nic0"}}); verdict != unlisted || c != nil {
+	if verdict, _, c := judge(&names{snap: d.inv.Snapshot()}, "leaf", "Ethernet1", []schemas.Neighbor{{System: "a", PortID: "nic0"}}); verdict != unlisted || c != nil {
 		t.Errorf("%s %+v", verdict, c)
 	}
 }
@@ -236,5 +241,23 @@ func TestACorrectedInventorySettlesWhatItContradicted(t *testing.T) {
 	}
 	if why["leaf/Ethernet1"] != conflicts.WhyAgree || why["leaf/Ethernet2"] != conflicts.WhyAgree || why["leaf/Ethernet3"] != conflicts.WhyGone {
 		t.Errorf("%v", why)
+	}
+}
+
+func TestServersThatTheInventoryHasWithTheirDomainAreFoundWithoutAndInAnyCase(t *testing.T) {
+	d := open(t)
+	topology := hall()
+	for _, id := range []string{"GPU-1.dc1.example.net", "GPU-2.dc1.example.net", "GPU-2.dc2.example.net"} {
+		topology.Resources = append(topology.Resources, schemas.Resource{ID: id, Kind: schemas.KindServer})
+	}
+	d.put(t, topology)
+	known := &names{snap: d.inv.Snapshot()}
+	for name, want := range map[string]string{
+		"gpu-1": "GPU-1.dc1.example.net", "GPU-1.dc1.example.net": "GPU-1.dc1.example.net", "gpu-1.DC1.example.net": "GPU-1.dc1.example.net", "gpu-1.dc9.example.net": "",
+		"gpu-2": "", "gpu-2.dc2.example.net": "GPU-2.dc2.example.net", "A": "a", "a.anywhere": "a", "": "", ".": "", "leaf/Ethernet1": "",
+	} {
+		if got := known.find(name); got != want {
+			t.Errorf("%q is %q, not %q", name, got, want)
+		}
 	}
 }

@@ -1,9 +1,12 @@
 package cabling
 
 import (
+	"encoding/hex"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"auspex/internal/cmdb"
 	"auspex/schemas"
@@ -32,14 +35,15 @@ type end struct {
 
 // judge holds what a port sees against the inventory. Where it contradicts a cable, or shows one
 // between two parts of which the inventory has none, that is a conflict.
-func judge(snap *cmdb.Snapshot, device, port string, seen []schemas.Neighbor) (verdict, local string, c *schemas.Conflict) {
+func judge(known *names, device, port string, seen []schemas.Neighbor) (verdict, local string, c *schemas.Conflict) {
+	snap := known.snap
 	local, ok := snap.Part(device, port)
 	if !ok {
 		return unknownPort, "", nil
 	}
 	var ends []end
 	for i := range seen {
-		e, verdict := find(snap, &seen[i])
+		e, verdict := find(known, &seen[i])
 		switch {
 		case verdict != "":
 			if len(seen) > 1 {
@@ -94,7 +98,8 @@ func (e end) name() string {
 
 // find is where a neighbour is in the inventory, by the addresses and the names that it tells: they
 // must not speak of several devices.
-func find(snap *cmdb.Snapshot, n *schemas.Neighbor) (e end, verdict string) {
+func find(known *names, n *schemas.Neighbor) (e end, verdict string) {
+	snap := known.snap
 	add := func(id string) {
 		switch at := snap.Server(id); {
 		case at == "" || at == e.device:
@@ -111,9 +116,9 @@ func find(snap *cmdb.Snapshot, n *schemas.Neighbor) (e end, verdict string) {
 	if id := identified(snap, n.Chassis); id != "" {
 		add(id)
 	}
-	if id := named(snap, n.System); id != "" {
+	if id := known.find(n.System); id != "" {
 		add(id)
-	} else if id := named(snap, n.Chassis); id != "" { // a chassis may be named, too
+	} else if id := known.find(n.Chassis); id != "" { // a chassis may be named, too
 		add(id)
 	}
 	if verdict != "" || e.device == "" {
@@ -133,13 +138,28 @@ func find(snap *cmdb.Snapshot, n *schemas.Neighbor) (e end, verdict string) {
 	return e, ""
 }
 
-// identified is the resource with a MAC address, or "".
-func identified(snap *cmdb.Snapshot, text string) string {
-	mac, err := net.ParseMAC(text)
-	if err != nil {
+var digits = regexp.MustCompile(`^(0x)?[0-9a-f]{12}$`)
+
+// mac is a MAC address in one spelling, or "": with colons, dashes or dots wherever, or bare.
+func mac(text string) string {
+	bare := strings.NewReplacer(":", "", "-", "", ".", "", " ", "").Replace(strings.ToLower(text))
+	if !digits.MatchString(bare) {
 		return ""
 	}
-	id, ok := snap.ByIdentity("", mac.String())
+	b, err := hex.DecodeString(strings.TrimPrefix(bare, "0x"))
+	if err != nil || !cmdb.Identifies(bare) {
+		return ""
+	}
+	return net.HardwareAddr(b).String()
+}
+
+// identified is the resource with a MAC address, or "".
+func identified(snap *cmdb.Snapshot, text string) string {
+	address := mac(text)
+	if address == "" {
+		return ""
+	}
+	id, ok := snap.ByIdentity("", address)
 	if !ok {
 		return ""
 	}
@@ -168,15 +188,53 @@ func only(snap *cmdb.Snapshot, device, part string) bool {
 	return n == 1
 }
 
-// named is the server or switch with a name, whatever domain or case it tells of it, or "".
-func named(snap *cmdb.Snapshot, name string) string {
+// names are the servers and switches of an inventory by their names without domain, in lower case.
+// Where it has several of one, as in two domains, the id is "".
+type names struct {
+	once sync.Once
+	snap *cmdb.Snapshot
+	of   map[string]string
+}
+
+func host(name string) string {
 	short, _, _ := strings.Cut(name, ".")
+	return strings.ToLower(short)
+}
+
+// find is the server or switch with a name, whatever domain or case is told of it, or "". The name
+// itself comes before one that has no domain, and both before one with a domain where none is told.
+func (x *names) find(name string) string {
+	short, domain, _ := strings.Cut(name, ".")
 	for _, id := range []string{name, short, strings.ToLower(name), strings.ToLower(short)} {
-		if id != "" && snap.Server(id) == id {
+		if id != "" && x.snap.Server(id) == id {
 			return id
 		}
 	}
-	return ""
+	x.once.Do(func() {
+		x.of = map[string]string{}
+		for r := range x.snap.All() {
+			if r.Kind != schemas.KindServer && r.Kind != schemas.KindSwitch {
+				continue
+			}
+			if strings.Contains(r.ID, ".") {
+				x.of[strings.ToLower(r.ID)] = r.ID
+			}
+			h := host(r.ID)
+			if _, twice := x.of[h]; twice {
+				x.of[h] = ""
+			} else {
+				x.of[h] = r.ID
+			}
+		}
+	})
+	if id := x.of[strings.ToLower(name)]; id != "" && domain != "" {
+		return id
+	}
+	id := x.of[host(name)]
+	if _, has, both := strings.Cut(id, "."); both && domain != "" && !strings.EqualFold(has, domain) {
+		return "" // of another domain
+	}
+	return id
 }
 
 // cables are the other ends of the network cables of a resource.

@@ -68,8 +68,13 @@ func (d *device) add(n number, r *schemas.Resource) {
 	}
 }
 
-// own is the name of a part within its device.
-func own(r *schemas.Resource) string { return r.ID[strings.LastIndexByte(r.ID, '/')+1:] }
+// own is the name of a part within what it is part of. It may have a slash, as ports of switches do.
+func own(r *schemas.Resource) string {
+	if n := len(r.Parent); n > 0 && len(r.ID) > n+1 && r.ID[n] == '/' && r.ID[:n] == r.Parent {
+		return r.ID[n+1:]
+	}
+	return r.ID[strings.LastIndexByte(r.ID, '/')+1:]
+}
 
 // called yields what a part is called, squeezed.
 func called(r *schemas.Resource) iter.Seq[string] {

@@ -288,12 +288,13 @@ func isHex(s string) bool {
 // placeholders are what makers leave in the place of a serial number.
 var placeholders = []string{
 	"none", "na", "n/a", "unknown", "notspecified", "notapplicable", "defaultstring", "tobefilledbyo.e.m.", "systemserialnumber", "notprovided",
-	"123456789", "0123456789", "chassisserialnumber", "03000200040005000006000700080009",
+	"123456789", "0123456789", "chassisserialnumber", "03000200040005000006000700080009", "notavailable", "unspecified", "null", "empty",
+	"serialnumber", "tobefilled", "tbd", "invalid",
 }
 
 // Identifies reports whether a serial number, UUID or MAC address tells a thing from others: makers
 // leave placeholders in many.
 func Identifies(text string) bool {
-	n := strings.ReplaceAll(strings.ReplaceAll(strings.ToLower(text), "-", ""), " ", "")
+	n := strings.NewReplacer("-", "", ":", "", " ", "").Replace(strings.ToLower(text))
 	return len(n) > 1 && strings.Trim(n, "0") != "" && strings.Trim(n, "f") != "" && strings.Trim(n, "x.") != "" && !slices.Contains(placeholders, n)
 }

@@ -1,15 +1,14 @@
 package discover
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -44,6 +43,14 @@ func word(s string) string {
 	}, strings.ToValidUTF8(s, "")))
 	if r := []rune(s); len(r) > maxText {
 		s = string(r[:maxText])
+	}
+	return s
+}
+
+// told is a word, or "" where it is one that makers leave in place of one.
+func told(s string) string {
+	if s = word(s); !identifies(s) {
+		return ""
 	}
 	return s
 }
@@ -86,17 +93,10 @@ func fail(f *schemas.Find, err error) {
 	}
 }
 
-// What systems say that they start by, and what processors are (DSP0268, ComputerSystem and
-// Processor), in the words of the inventory.
-var (
-	bootModes     = map[string]string{"UEFI": schemas.BootUEFI, "Legacy": schemas.BootBIOS}
-	architectures = map[string]string{"x86-64": schemas.ArchX86, "ARM-A64": schemas.ArchARM, "x86": schemas.ArchX86, "ARM": schemas.ArchARM}
-)
-
 // redfish reads a service, over one connection. Nothing is told to whoever has no certificate that
 // we trust, and a credential that is refused is not tried again.
 func (a *asker) redfish(ctx context.Context, at netip.AddrPort, f *schemas.Find) (answers bool) {
-	c, err := redfish.New(redfish.Options{URL: "https://" + at.String(), TLS: a.tls, Timeout: a.timeout})
+	c, err := redfish.New(redfish.Options{URL: "https://" + at.String(), TLS: a.tls, Timeout: a.readTime, Patience: a.readTime / 2})
 	if err != nil {
 		fail(f, err)
 		return true
@@ -106,10 +106,14 @@ func (a *asker) redfish(ctx context.Context, at netip.AddrPort, f *schemas.Find)
 	root, err := c.Root(first)
 	cancel()
 	var untrusted *tls.CertificateVerificationError
+	var busy *redfish.StatusError
 	switch {
 	case errors.As(err, &untrusted), errors.As(err, new(x509.UnknownAuthorityError)):
 		f.Result = schemas.FindUnreadable
 		f.Message = "Its certificate is not one that trust.bmc of the configuration trusts, so it was told no credential: " + word(untrusted.Error())
+		return true
+	case errors.As(err, &busy) && busy.Status == http.StatusServiceUnavailable && busy.Message != "":
+		fail(f, err) // a controller that starts; other servers have no such words
 		return true
 	case err != nil:
 		return false // no Redfish service: another server, or nobody
@@ -122,61 +126,13 @@ func (a *asker) redfish(ctx context.Context, at netip.AddrPort, f *schemas.Find)
 		return true
 	}
 	c.SetCredentials(a.user, a.password)
-	s, err := c.System(ctx)
-	if err != nil {
+	m := machine{c: c, f: f}
+	if err := m.read(ctx, root.Object); err != nil {
 		fail(f, err)
-		return true
 	}
-	f.Hardware = schemas.Hardware{
-		Manufacturer: cmp.Or(word(s.String("Manufacturer")), f.Manufacturer), Model: cmp.Or(word(s.String("Model")), f.Model),
-		SerialNumber: cmp.Or(word(s.String("SerialNumber")), word(s.String("SKU"))), UUID: word(s.String("UUID")), Hostname: word(s.String("HostName")),
-		BootMode: bootModes[s.Object("Boot").String("BootSourceOverrideMode")],
+	if f.Result == schemas.FindFound && ctx.Err() != nil {
+		f.Message = fmt.Sprintf("Not all of it could be read within %s, the bound of discovery.read_time.", a.readTime)
 	}
-	// GPUs may be those of another system, that of their baseboard.
-	systems, _, err := c.Members(ctx, cmp.Or(root.Link("Systems"), "/redfish/v1/Systems"))
-	if err != nil {
-		f.Message = "Its systems could not be listed: " + word(err.Error())
-		systems = []redfish.Object{s}
-	}
-	lost := func(what string, bad int, err error) {
-		if err == nil && bad > 0 {
-			err = fmt.Errorf("%d of them make no sense", bad)
-		}
-		if err != nil && f.Message == "" {
-			f.Message = fmt.Sprintf("Not all of its %s could be read: %s", what, word(err.Error()))
-		}
-	}
-	for _, x := range systems {
-		if path := x.Link("Processors"); path != "" {
-			all, bad, err := c.Members(ctx, path)
-			lost("processors", bad, err)
-			for _, p := range all {
-				if p.String("ProcessorType") == "CPU" && x.ID() == s.ID() {
-					f.Architecture = cmp.Or(f.Architecture, architectures[p.String("InstructionSet")], architectures[p.String("ProcessorArchitecture")])
-				}
-				if kind := p.String("ProcessorType"); (kind == "GPU" || kind == "Accelerator") && p.Object("Status").String("State") != "Absent" && len(f.GPUs) < maxParts {
-					f.GPUs = append(f.GPUs, schemas.FoundPart{
-						Name: word(p.String("Id")), Model: word(p.String("Model")), SerialNumber: word(p.String("SerialNumber")), UUID: word(p.String("UUID")),
-					})
-				}
-			}
-		}
-		if path := x.Link("EthernetInterfaces"); path != "" && x.ID() == s.ID() {
-			all, bad, err := c.Members(ctx, path)
-			lost("interfaces", bad, err)
-			for _, n := range all {
-				mac := cmp.Or(word(n.String("PermanentMACAddress")), word(n.String("MACAddress")))
-				if hw, err := net.ParseMAC(mac); err == nil && len(f.NICs) < maxParts {
-					f.NICs = append(f.NICs, schemas.FoundPart{Name: word(n.String("Id")), Model: word(n.String("Model")), MAC: hw.String()})
-				}
-			}
-		}
-	}
-	byName := func(a, b schemas.FoundPart) int {
-		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), strings.Compare(a.Name, b.Name))
-	}
-	slices.SortFunc(f.GPUs, byName)
-	slices.SortFunc(f.NICs, byName)
 	return true
 }
 
@@ -197,7 +153,7 @@ func (a *asker) ipmi(ctx context.Context, at netip.AddrPort, f *schemas.Find) (a
 		var refused *net.OpError
 		switch {
 		case err == nil:
-			f.Hardware = schemas.Hardware{Manufacturer: word(fru.Manufacturer), Model: word(fru.Product), SerialNumber: word(fru.Serial)}
+			f.Hardware = schemas.Hardware{Manufacturer: told(fru.Manufacturer), Model: told(fru.Product), SerialNumber: told(fru.Serial)}
 			f.Result, f.Message = schemas.FindFound, ""
 			return true
 		case errors.Is(err, ipmi.ErrNoAnswer), errors.As(err, &refused):

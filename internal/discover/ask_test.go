@@ -21,7 +21,7 @@ import (
 // that know none or have none left; 401 is the only answer that says that the credential is wrong.
 func TestAServiceWithoutSessionsIsReadWithBasicAuthentication(t *testing.T) {
 	for _, c := range []struct {
-		login, read int // the answers to the session login, and to the user and password
+		login, read int // of a service that names sessions, or 0: the answers to the session login, and to the user and password
 		result      string
 		basic       int32 // requests that had the password in their header, one resource each
 		message     string
@@ -33,6 +33,8 @@ func TestAServiceWithoutSessionsIsReadWithBasicAuthentication(t *testing.T) {
 		{http.StatusServiceUnavailable, http.StatusUnauthorized, schemas.FindRefused, 1, "refuses the credential"},
 		{http.StatusNotFound, http.StatusServiceUnavailable, schemas.FindUnreadable, 1, "503"},
 		{http.StatusUnauthorized, http.StatusOK, schemas.FindRefused, 0, "refuses the credential"},
+		{0, http.StatusOK, schemas.FindFound, 2, ""},
+		{0, http.StatusUnauthorized, schemas.FindRefused, 1, "refuses the credential"},
 	} {
 		var basic, logins atomic.Int32
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +44,11 @@ func TestAServiceWithoutSessionsIsReadWithBasicAuthentication(t *testing.T) {
 				logins.Add(1)
 				w.WriteHeader(c.login)
 			case path == "/redfish/v1":
-				_, _ = io.WriteString(w, `{"@odata.id":"/redfish/v1","RedfishVersion":"1.20.0","Systems":{"@odata.id":"/redfish/v1/Systems"}}`)
+				sessions := `"SessionService":{"@odata.id":"/redfish/v1/SessionService"},`
+				if c.login == 0 {
+					sessions = ""
+				}
+				_, _ = io.WriteString(w, `{"@odata.id":"/redfish/v1","RedfishVersion":"1.20.0",`+sessions+`"Systems":{"@odata.id":"/redfish/v1/Systems"}}`)
 			case !has || user != "admin" || password != "secret":
 				w.WriteHeader(http.StatusUnauthorized)
 			case path == "/redfish/v1/Systems":
@@ -72,7 +78,7 @@ func TestAServiceWithoutSessionsIsReadWithBasicAuthentication(t *testing.T) {
 			t.Fatalf("%+v: %+v %v", c, finds, err)
 		}
 		f := finds[0]
-		if f.Result != c.result || !strings.Contains(f.Message, c.message) || c.message == "" && f.SerialNumber != "SN1" || logins.Load() != 1 ||
+		if f.Result != c.result || !strings.Contains(f.Message, c.message) || c.message == "" && f.SerialNumber != "SN1" || logins.Load() != min(int32(c.login), 1) ||
 			basic.Load() < c.basic || c.result != schemas.FindFound && basic.Load() != c.basic {
 			t.Errorf("%+v: %+v after %d requests with the password and %d logins", c, f, basic.Load(), logins.Load())
 		}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# N BMCs: ipmi_sim of OpenIPMI (Debian package openipmi), one process each (3.6 MB), with SDR, sensors and SEL.
+# N BMCs: ipmi_sim of OpenIPMI (Debian package openipmi), one process each (3.6 MB), with SDR, sensors, SEL and FRU.
 # ipmi.sh install | start DIR [N=1] | stop DIR      prints IPMI_BMCS="host:port ..." and IPMI_CONSOLES (same order)
 # User admin, password secret, cipher suite 3 only: ipmitool -I lanplus -C 3 -H 127.0.0.1 -p PORT -U admin -P secret ...
 # The power state survives stop and start, the SEL does not. Inject: ipmi/con.py CONSOLE_PORT "sensor_set_value 0x20 0 1 0x5b 1"

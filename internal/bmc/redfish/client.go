@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -65,6 +66,9 @@ type Options struct {
 	TLS *tls.Config
 	// Timeout bounds one request; 0 is 15 s.
 	Timeout time.Duration
+	// Patience is how long in all a client waits for a service that says when to come again
+	// (429 or 503 with Retry-After); 0 is not at all. What would change something is not repeated.
+	Patience time.Duration
 }
 
 // What one controller may cost us. The largest known answers are log collections
@@ -88,6 +92,7 @@ type Client struct {
 	tr         *http.Transport
 	token      string
 	session    string // path of the session to delete
+	opened     bool   // a session was, once
 	basic      bool   // the service knows no sessions, or has none left
 	seen       map[string]answer
 	flat       map[string]bool // collections that leave $expand unheeded
@@ -95,7 +100,8 @@ type Client struct {
 	read       int64 // bytes of all answers
 	asked      int64 // requests
 	sum        maphash.Seed
-	understood int // answers that could be read
+	understood int           // answers that could be read
+	waited     time.Duration // where the service asked for it
 }
 
 // Read returns the bytes of all answers so far.
@@ -225,17 +231,28 @@ func errorMessage(raw []byte) string {
 	return e.Error.Message
 }
 
-// login opens a session (DSP0266, section 13.3.4); a service that knows none, or
-// has none left, gets basic authentication.
+// login opens a session (DSP0266, section 13.3.4), where the service root says if that was read; a
+// service that names no sessions, or has none left, gets basic authentication.
 func (c *Client) login(ctx context.Context) error {
 	if c.token != "" || c.basic || c.opt.User == "" {
 		return nil
 	}
-	_, resp, err := c.once(ctx, http.MethodPost, "/redfish/v1/SessionService/Sessions",
-		map[string]string{"UserName": c.opt.User, "Password": c.opt.Password}, nil)
+	path := "/redfish/v1/SessionService/Sessions"
+	if c.root != nil {
+		if !c.opened && !c.root.sessions() {
+			c.basic = true
+			return nil
+		}
+		path = orDefault(c.root.Object.Object("Links").Link("Sessions"), path)
+	}
+	_, resp, err := c.patiently(ctx, http.MethodPost, path, map[string]string{"UserName": c.opt.User, "Password": c.opt.Password}, nil)
 	var st *StatusError
 	switch {
 	case errors.As(err, &st) && st.Status == http.StatusUnauthorized:
+		if c.root == nil && c.noSessions(ctx) {
+			c.basic = true
+			return nil
+		}
 		return fmt.Errorf("log in to %s: %w", c.base.Host, err)
 	case errors.As(err, &st):
 		c.basic = true
@@ -247,6 +264,7 @@ func (c *Client) login(ctx context.Context) error {
 		c.basic = true
 		return nil
 	}
+	c.opened = true
 	if loc, err := url.Parse(resp.Header.Get("Location")); err == nil {
 		c.session = loc.Path
 	}
@@ -259,16 +277,57 @@ func (c *Client) do(ctx context.Context, method, path string, body any, header h
 	if err := c.login(ctx); err != nil {
 		return nil, nil, err
 	}
-	raw, resp, err := c.once(ctx, method, path, body, header)
+	send := c.once
+	if method == http.MethodGet {
+		send = c.patiently
+	}
+	raw, resp, err := send(ctx, method, path, body, header)
 	var st *StatusError
 	if errors.As(err, &st) && st.Status == http.StatusUnauthorized && c.token != "" {
 		c.token, c.session = "", ""
 		if err := c.login(ctx); err != nil {
 			return nil, nil, err
 		}
-		raw, resp, err = c.once(ctx, method, path, body, header)
+		raw, resp, err = send(ctx, method, path, body, header)
 	}
 	return raw, resp, err
+}
+
+// patiently sends a request, again where the service is busy and says when to come again.
+func (c *Client) patiently(ctx context.Context, method, path string, body any, header http.Header) ([]byte, *http.Response, error) {
+	for {
+		raw, resp, err := c.once(ctx, method, path, body, header)
+		var st *StatusError
+		if !errors.As(err, &st) || st.Status != http.StatusServiceUnavailable && st.Status != http.StatusTooManyRequests {
+			return raw, resp, err
+		}
+		wait, told := retryAfter(resp.Header, time.Now())
+		if deadline, ok := ctx.Deadline(); !told || c.waited+wait > c.opt.Patience || ok && time.Until(deadline) < wait {
+			return raw, resp, err
+		}
+		c.waited += wait
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, nil, ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// retryAfter reads when to come again (RFC 9110, section 10.2.3): in seconds or a date. No wait is
+// shorter than a second.
+func retryAfter(h http.Header, now time.Time) (wait time.Duration, told bool) {
+	text := strings.TrimSpace(h.Get("Retry-After"))
+	if n, err := strconv.ParseUint(text, 10, 20); err == nil {
+		wait = time.Duration(n) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		wait = at.Sub(now)
+	} else {
+		return 0, false
+	}
+	return max(wait, time.Second), true
 }
 
 // Get reads a resource.
@@ -404,13 +463,36 @@ func (c *Client) Root(ctx context.Context) (*Root, error) {
 	if c.root != nil {
 		return c.root, nil
 	}
-	o, err := c.Get(ctx, "/redfish/v1/")
+	o, err := c.Get(ctx, rootPath)
 	if err != nil {
 		return nil, fmt.Errorf("read service root of %s: %w", c.base.Host, err)
 	}
-	eq := o.Object("ProtocolFeaturesSupported").Object("ExpandQuery")
-	c.root = &Root{Object: o, Expand: eq.Bool("NoLinks"), known: eq != nil}
+	c.root = newRoot(o)
 	return c.root, nil
+}
+
+const rootPath = "/redfish/v1/"
+
+// sessions reports whether the service names any. One that does not refuses a session whatever the
+// password is.
+func (r *Root) sessions() bool {
+	return r.Object.Object("Links").Link("Sessions") != "" || r.Link("SessionService") != ""
+}
+
+// noSessions reports whether a service that refuses a session names none in its root, which
+// everybody can read.
+func (c *Client) noSessions(ctx context.Context) bool {
+	raw, _, err := c.once(ctx, http.MethodGet, rootPath, nil, nil)
+	if err != nil {
+		return false
+	}
+	o, err := c.parse(rootPath, raw)
+	return err == nil && o.String("RedfishVersion") != "" && !newRoot(o).sessions()
+}
+
+func newRoot(o Object) *Root {
+	eq := o.Object("ProtocolFeaturesSupported").Object("ExpandQuery")
+	return &Root{Object: o, Expand: eq.Bool("NoLinks"), known: eq != nil}
 }
 
 // expandQuery asks a collection for its members in full (DSP0266, section 7.3).

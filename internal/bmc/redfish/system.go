@@ -6,24 +6,34 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
-// System finds the computer system that can be reset. A controller may show
-// more than one: a baseboard of accelerators is a system without a reset.
+// System finds the computer system that can be reset. A controller may show more than one: a
+// baseboard of accelerators is often a system without a reset.
 func (c *Client) System(ctx context.Context) (Object, error) {
+	best, _, err := c.Systems(ctx)
+	return best, err
+}
+
+// Systems reads all computer systems; the first of the results is the one of [Client.System].
+func (c *Client) Systems(ctx context.Context) (best Object, all []Object, err error) {
 	root, err := c.Root(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	systems, _, err := c.Members(ctx, orDefault(root.Link("Systems"), "/redfish/v1/Systems"))
+	all, _, err = c.Members(ctx, orDefault(root.Link("Systems"), "/redfish/v1/Systems"))
 	if err != nil {
-		return nil, fmt.Errorf("list systems of %s: %w", c.base.Host, err)
+		return nil, nil, fmt.Errorf("list systems of %s: %w", c.base.Host, err)
 	}
-	best, score := Object(nil), -1
-	for _, s := range systems {
-		n := 0
-		if s.Object("Actions").Object("#ComputerSystem.Reset").String("target") != "" {
+	score := 0
+	for _, s := range all {
+		n := 5
+		if IsBaseboard(s) { // some can be reset, too
+			n -= 4
+		}
+		if Resets(s) {
 			n += 4
 		}
 		if s.String("PowerState") != "" {
@@ -37,9 +47,20 @@ func (c *Client) System(ctx context.Context) (Object, error) {
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("%w: %s has no computer system", ErrNotFound, c.base.Host)
+		return nil, nil, fmt.Errorf("%w: %s has no computer system", ErrNotFound, c.base.Host)
 	}
-	return best, nil
+	return best, all, nil
+}
+
+// IsBaseboard reports whether a system is a board of accelerators, which OpenBMC shows as a system
+// beside the computer.
+func IsBaseboard(s Object) bool {
+	return strings.Contains(strings.ToLower(s.ID()[strings.LastIndexByte(s.ID(), '/')+1:]), "baseboard")
+}
+
+// Resets reports whether a system can be reset.
+func Resets(s Object) bool {
+	return s.Object("Actions").Object("#ComputerSystem.Reset").String("target") != ""
 }
 
 func orDefault(s, def string) string {

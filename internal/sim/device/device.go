@@ -155,31 +155,32 @@ type BMC interface {
 // Port is an interface of a switch, in the terms of openconfig-interfaces and
 // openconfig-platform-transceiver.
 type Port struct {
-	Name         string // such as "Ethernet1"
-	Index        int
-	AdminUp      bool
-	OperUp       bool
-	LastChange   time.Time
-	SpeedBPS     uint64
-	InOctets     uint64
-	OutOctets    uint64
-	InPkts       uint64
-	OutPkts      uint64
-	InErrors     uint64
-	OutErrors    uint64
-	InFCSErrors  uint64
-	InDiscards   uint64
-	OutDiscards  uint64
-	Carrier      uint64 // carrier transitions
-	RxPowerDBm   float64
-	TxPowerDBm   float64
-	LaserBiasMA  float64
-	ModuleTemp   float64
-	PreFECBER    float64
-	Optic        bool // false: a copper cable, no transceiver values
-	OpticSerial  string
-	Neighbor     string // the far end, for LLDP
-	NeighborPort string
+	Name        string // such as "Ethernet1"
+	Index       int
+	AdminUp     bool
+	OperUp      bool
+	LastChange  time.Time
+	SpeedBPS    uint64
+	InOctets    uint64
+	OutOctets   uint64
+	InPkts      uint64
+	OutPkts     uint64
+	InErrors    uint64
+	OutErrors   uint64
+	InFCSErrors uint64
+	InDiscards  uint64
+	OutDiscards uint64
+	Carrier     uint64 // carrier transitions
+	RxPowerDBm  float64
+	TxPowerDBm  float64
+	LaserBiasMA float64
+	ModuleTemp  float64
+	PreFECBER   float64
+	Optic       bool // false: a copper cable, no transceiver values
+	OpticSerial string
+	// The far end, as LLDP has it from there (IEEE 802.1AB, clause 8.5): the name of its system, a MAC
+	// address of its chassis and its port, by name or MAC address. "" is not told.
+	Neighbor, NeighborChassis, NeighborPort string
 }
 
 // Component is a part of a switch's platform (openconfig-platform).

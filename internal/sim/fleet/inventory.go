@@ -38,6 +38,7 @@ func (f *Fleet) Topology() schemas.Topology {
 		}
 		add(sw.name, schemas.KindSwitch, parent, map[string]string{
 			schemas.AttrTier: sw.tier, schemas.AttrModel: "AX-64x400", schemas.AttrSerial: "SW" + digest(f.cfg.Site, sw.name)[:10],
+			schemas.AttrMAC: sw.mac(),
 		})
 		for i := range sw.psus {
 			id := fmt.Sprintf("%s/psu%d", sw.name, i+1)

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -96,7 +97,7 @@ func (f *Fleet) newSwitches() {
 			for n := range cabledNICs {
 				p := rk.leaf.ports[i*cabledNICs+n]
 				p.server, p.nic = s, n
-				p.Neighbor, p.NeighborPort = s.name, fmt.Sprintf("nic%d", n)
+				p.sees(s.name, s.macs[0], fmt.Sprintf("nic%d", n), s.macs[n])
 				p.OperUp = true
 				optic(p)
 			}
@@ -113,11 +114,31 @@ func (f *Fleet) newSwitches() {
 			a.address = netip.AddrFrom4([4]byte{10, 254, byte(n >> 7), byte(n << 1)}) // a /31 each (RFC 3021)
 			b.address = a.address.Next()
 			a.bgpSince, b.bgpSince = a.LastChange.Add(bgpDelay), b.LastChange.Add(bgpDelay)
-			a.Neighbor, a.NeighborPort = spine.name, b.Name
-			b.Neighbor, b.NeighborPort = rk.leaf.name, a.Name
+			a.sees(spine.name, spine.mac(), b.Name, "")
+			b.sees(rk.leaf.name, rk.leaf.mac(), a.Name, "")
 			optic(a)
 			optic(b)
 		}
+	}
+}
+
+// mac is a switch's own address.
+func (sw *netSwitch) mac() string {
+	d := digest("switch", sw.name)
+	return fmt.Sprintf("28:99:3a:%s:%s:%s", d[:2], d[2:4], d[4:6])
+}
+
+// sees makes a port see a neighbour, as its LLDP agent tells it; agents differ: one tells no address of
+// its chassis, one calls its port by the address, and one has no name.
+func (p *port) sees(system, chassis, name, address string) {
+	p.Neighbor, p.NeighborChassis, p.NeighborPort = system, chassis, name
+	switch p.Index % 4 {
+	case 0:
+		p.NeighborChassis = ""
+	case 1:
+		p.NeighborPort = cmp.Or(address, name)
+	case 2:
+		p.Neighbor, p.NeighborPort = "", cmp.Or(address, name)
 	}
 }
 

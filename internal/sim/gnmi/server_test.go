@@ -43,7 +43,7 @@ func newFake(ports int) *fakeSwitch {
 		f.ports = append(f.ports, device.Port{
 			Name: "Ethernet" + strconv.Itoa(i+1), Index: i + 1, AdminUp: true, OperUp: true,
 			LastChange: time.Unix(1700000000, 0), SpeedBPS: 400e9, InOctets: 10, RxPowerDBm: -1.5, PreFECBER: 2e-9,
-			Optic: i == 0, OpticSerial: "OPT1", Neighbor: "gpu-r01-01", NeighborPort: "nic0",
+			Optic: i == 0, OpticSerial: "OPT1", Neighbor: "gpu-r01-01", NeighborChassis: "b8:3f:d2:00:00:01", NeighborPort: "nic0",
 		})
 	}
 	f.comps = []device.Component{
@@ -225,8 +225,11 @@ func TestGetReadsLeavesOfEachModel(t *testing.T) {
 		}},
 		{"/system/state/boot-time", gpb.Encoding_JSON, map[string]string{"/system/state/boot-time": "1690000000000000000"}},
 		{"/lldp/interfaces/interface[name=Ethernet2]", gpb.Encoding_PROTO, map[string]string{
-			"/lldp/interfaces/interface[name=Ethernet2]/neighbors/neighbor[id=1]/state/system-name": "gpu-r01-01",
-			"/lldp/interfaces/interface[name=Ethernet2]/neighbors/neighbor[id=1]/state/port-id":     "nic0",
+			"/lldp/interfaces/interface[name=Ethernet2]/neighbors/neighbor[id=1]/state/chassis-id":      "b8:3f:d2:00:00:01",
+			"/lldp/interfaces/interface[name=Ethernet2]/neighbors/neighbor[id=1]/state/chassis-id-type": "MAC_ADDRESS",
+			"/lldp/interfaces/interface[name=Ethernet2]/neighbors/neighbor[id=1]/state/port-id-type":    "INTERFACE_NAME",
+			"/lldp/interfaces/interface[name=Ethernet2]/neighbors/neighbor[id=1]/state/system-name":     "gpu-r01-01",
+			"/lldp/interfaces/interface[name=Ethernet2]/neighbors/neighbor[id=1]/state/port-id":         "nic0",
 		}},
 	}
 	for _, tc := range tests {

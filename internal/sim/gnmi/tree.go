@@ -3,6 +3,7 @@ package gnmi
 import (
 	"encoding/json"
 	"math"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -275,14 +276,32 @@ var systemLeaves = []leaf{
 	{rel: elems("state/software-version"), state: true, get: func(s *snapshot, _ int) value { return stringv(s.info.Firmware) }},
 }
 
-// The leaves of an LLDP neighbour (openconfig-lldp).
-var neighborLeaves = []leaf{
-	portLeaf("state/system-name", true, func(p *device.Port) value { return stringv(p.Neighbor) }),
-	portLeaf("state/port-id", true, func(p *device.Port) value {
-		if p.Neighbor == "" {
+// neighborLeaf is a leaf of a neighbour; a port may have none.
+func neighborLeaf(path string, get func(p *device.Port) string) leaf {
+	return portLeaf(path, true, func(p *device.Port) value {
+		if p.Neighbor == "" && p.NeighborChassis == "" {
 			return value{}
 		}
-		return stringv(p.NeighborPort)
+		return stringv(get(p))
+	})
+}
+
+// The leaves of an LLDP neighbour (openconfig-lldp).
+var neighborLeaves = []leaf{
+	neighborLeaf("state/system-name", func(p *device.Port) string { return p.Neighbor }),
+	neighborLeaf("state/chassis-id", func(p *device.Port) string { return p.NeighborChassis }),
+	neighborLeaf("state/chassis-id-type", func(p *device.Port) string {
+		if p.NeighborChassis == "" {
+			return ""
+		}
+		return "MAC_ADDRESS"
+	}),
+	neighborLeaf("state/port-id", func(p *device.Port) string { return p.NeighborPort }),
+	neighborLeaf("state/port-id-type", func(p *device.Port) string {
+		if _, err := net.ParseMAC(p.NeighborPort); err == nil {
+			return "MAC_ADDRESS"
+		}
+		return "INTERFACE_NAME"
 	}),
 }
 
