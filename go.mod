@@ -12,8 +12,8 @@ require (
 	github.com/ebitengine/purego v0.11.3
 	github.com/evanw/esbuild v0.28.2
 	github.com/getkin/kin-openapi v0.142.0
-	github.com/godbus/dbus/v5 v5.2.2
 	github.com/go-jose/go-jose/v4 v4.1.4
+	github.com/godbus/dbus/v5 v5.2.2
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/google/go-cmp v0.7.0
 	github.com/google/uuid v1.6.0
@@ -42,6 +42,8 @@ require (
 	google.golang.org/protobuf v1.36.12
 	modernc.org/sqlite v1.61.1
 )
+
+require k8s.io/api v0.37.0 // indirect
 
 require (
 	cloud.google.com/go/auth v0.23.2 // indirect
