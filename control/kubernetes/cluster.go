@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -201,7 +202,7 @@ func (k *cluster) node(ctx context.Context, server string) (*corev1.Node, error)
 	err := pages(func(from string) (string, error) {
 		var list corev1.NodeList
 		err := k.do(ctx, func(c *rest.RESTClient) *rest.Request {
-			return c.Get().Resource("nodes").Param("labelSelector", selector.String()).Param("limit", fmt.Sprint(page)).Param("continue", from)
+			return c.Get().Resource("nodes").Param("labelSelector", selector.String()).Param("limit", strconv.Itoa(page)).Param("continue", from)
 		}, &list)
 		for _, n := range list.Items {
 			if value, ok := k.identity(&n); ok && value == want {
@@ -248,7 +249,7 @@ func (k *cluster) pods(ctx context.Context, node string) (out []corev1.Pod, err 
 	err = pages(func(from string) (string, error) {
 		var list corev1.PodList
 		err := k.do(ctx, func(c *rest.RESTClient) *rest.Request {
-			return c.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).Param("limit", fmt.Sprint(page)).Param("continue", from)
+			return c.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).Param("limit", strconv.Itoa(page)).Param("continue", from)
 		}, &list)
 		out = append(out, list.Items...)
 		return list.Continue, err
@@ -267,7 +268,7 @@ func (k *cluster) budgets(ctx context.Context, known map[string][]policyv1.PodDi
 			var list policyv1.PodDisruptionBudgetList
 			err := k.do(ctx, func(c *rest.RESTClient) *rest.Request {
 				return c.Get().AbsPath("/apis/policy/v1").Namespace(p.Namespace).Resource("poddisruptionbudgets").
-					Param("limit", fmt.Sprint(page)).Param("continue", from)
+					Param("limit", strconv.Itoa(page)).Param("continue", from)
 			}, &list)
 			all = append(all, list.Items...)
 			return list.Continue, err

@@ -129,7 +129,9 @@ func (k *cluster) held(n *corev1.Node, s control.Step) (ours, out bool) {
 type cordon struct{ *cluster }
 
 // Plan implements control.Remediator.
-func (c cordon) Plan(ctx context.Context, s control.Step) (schemas.Sentence, error) { return c.plan(ctx, s) }
+func (c cordon) Plan(ctx context.Context, s control.Step) (schemas.Sentence, error) {
+	return c.plan(ctx, s)
+}
 
 func (k *cluster) plan(ctx context.Context, s control.Step) (schemas.Sentence, error) {
 	n, err := k.node(ctx, s.Server)
@@ -168,7 +170,9 @@ func (c cordon) Verify(ctx context.Context, s control.Step) (control.Verdict, sc
 type drain struct{ *cluster }
 
 // Plan implements control.Remediator.
-func (d drain) Plan(ctx context.Context, s control.Step) (schemas.Sentence, error) { return d.plan(ctx, s) }
+func (d drain) Plan(ctx context.Context, s control.Step) (schemas.Sentence, error) {
+	return d.plan(ctx, s)
+}
 
 // Apply implements control.Remediator. It cordons; what runs is evicted by Pursue.
 func (d drain) Apply(ctx context.Context, s control.Step) error {
