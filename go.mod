@@ -47,6 +47,8 @@ require (
 	modernc.org/sqlite v1.61.1
 )
 
+require k8s.io/api v0.37.0 // indirect
+
 require (
 	bitbucket.org/creachadair/stringset v0.0.14 // indirect
 	cloud.google.com/go/auth v0.23.2 // indirect

@@ -442,10 +442,16 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 	told, shown := c.d.Now(), ""
 	for {
 		var f finding
-		v, observed, err := Pending, schemas.Sentence{}, error(nil)
+		v, observed, gaveUp, err := Pending, schemas.Sentence{}, false, error(nil)
 		if a.EffectAt.IsZero() {
 			call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
-			v, observed, err = rem.Verify(call, step(k, *a, k.Decided))
+			if p, ok := rem.(Pursuer); ok {
+				err = p.Pursue(call, step(k, *a, k.Decided))
+				gaveUp = errors.Is(err, ErrRejected)
+			}
+			if err == nil {
+				v, observed, err = rem.Verify(call, step(k, *a, k.Decided))
+			}
 			cancel()
 		} else if f, err = c.examine(ctx, k); err == nil {
 			observed = f.observed
@@ -477,6 +483,9 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			}
 			c.afterStep("verified " + a.Kind)
 			return c.save(ctx, k, a, r, time.Time{}, "done")
+		case gaveUp:
+			become(a, schemas.ActionFailed, last)
+			return c.save(ctx, k, a, r, time.Time{}, "fail")
 		case err == nil && v == Unseen:
 			become(a, schemas.ActionUnknown, messages.New(messages.OutcomeUnknown, messages.Args{"saw": last}))
 			return c.save(ctx, k, a, r, time.Time{}, "unknown")

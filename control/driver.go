@@ -44,6 +44,16 @@ type Tunnels interface {
 	Dial(ctx context.Context, server string) (net.Conn, error)
 }
 
+// Pursuer is a remediator whose effect takes many requests over time, such as the
+// eviction of pod after pod.
+type Pursuer interface {
+	// Pursue sends what is left to do of a step that Apply has begun, and nothing where the
+	// world does not show that it has. It is called before each Verify, and after a
+	// restart too, so it asks again only for what the world shows as not done. An error
+	// that wraps ErrRejected means that the rest will not be done: the step has failed.
+	Pursue(ctx context.Context, s Step) error
+}
+
 // Secrets resolves a resource's credential reference.
 type Secrets interface {
 	// Secret returns the user and the password behind a reference.

@@ -40,7 +40,7 @@ export AUSPEX_E2E=1 AUSPEX_REQUIRE_ENGINE=1 AUSPEX_BIN=${AUSPEX_BIN:-$PWD/bin/au
 "$AUSPEX_BIN" engine fetch # once; later runs find it in the cache
 
 "$peers/install.sh"
-start alertmanager promtool chromium ipmi sushy schemathesis slurm
+start alertmanager promtool chromium ipmi sushy schemathesis slurm kube
 # The whole product. It waits for real processes most of its time: tests that do not measure time run side by side, half
 # as many again as there are cores.
 test/gotest.sh -count=1 -timeout 40m -v -parallel $(($(nproc) * 3 / 2)) -run "${1:-.}" -- ./internal/e2e/...

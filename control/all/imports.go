@@ -3,7 +3,8 @@
 package all
 
 import (
-	_ "auspex/control/agent" // registers
-	_ "auspex/control/bmc"   // registers
-	_ "auspex/control/slurm" // registers
+	_ "auspex/control/agent"      // registers
+	_ "auspex/control/bmc"        // registers
+	_ "auspex/control/kubernetes" // registers
+	_ "auspex/control/slurm"      // registers
 )

@@ -176,6 +176,11 @@ func (h Harness) testEffect(t *testing.T, kind string) {
 	r, s := w.remediator(t, kind), w.step(kind)
 	verify := func() control.Verdict {
 		t.Helper()
+		if p, ok := r.(control.Pursuer); ok { // as control does
+			if err := p.Pursue(bounded(t, patience), s); err != nil {
+				t.Fatal(err)
+			}
+		}
 		v, observed, err := r.Verify(bounded(t, patience), s)
 		if err != nil {
 			t.Fatal(err)
