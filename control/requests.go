@@ -34,7 +34,7 @@ type Settler interface {
 // policyOf is the ladder of a case: of its fault, or the one step that was asked for.
 func (c *Controller) policyOf(k *climb) (policy.Policy, bool) {
 	if k.Request != nil {
-		return policy.Asked(k.Request.Kind), true
+		return policy.Asked(k.Request.Kind, k.Request.With), true
 	}
 	return c.policies.For(k.Fault)
 }

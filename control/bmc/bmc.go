@@ -12,6 +12,7 @@ import (
 	"auspex/control"
 	"auspex/control/power"
 	"auspex/internal/bmc"
+	"auspex/internal/bmc/redfish"
 	"auspex/internal/trust"
 	"auspex/schemas"
 )
@@ -66,6 +67,7 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 	return map[string]control.Remediator{
 		"power_cycle": power.New(func(ctx context.Context, server string) (power.BMC, error) { return open(ctx, server) }),
 		"power_on":    turn{hand, bmc.PowerOn}, "power_off": turn{hand, bmc.PowerOff}, "nmi": interrupt{hand}, "set_boot": boot{hand},
+		"reset_bmc": &restart{hand: hand, seen: map[string]*trace{}}, "set_bios": settings{hand},
 	}, nil
 }
 
@@ -93,6 +95,15 @@ func (c *Config) target(ctx context.Context, s control.Settings, server string) 
 
 // controller is a board controller as a power cycle wants it.
 type controller struct{ c bmc.Client }
+
+// redfish returns what speaks Redfish; other protocols have nothing of what needs it.
+func (b controller) redfish(s control.Step) (*redfish.Client, error) {
+	c, ok := bmc.Redfish(b.c)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s needs Redfish, and the BMC of %s is reached over %s: set redfish_url", control.ErrCannot, s.Kind, s.Server, b.c.Protocol())
+	}
+	return c, nil
+}
 
 // PowerOn implements power.BMC.
 func (b controller) PowerOn(ctx context.Context) (bool, error) {

@@ -91,6 +91,19 @@ const (
 	BootIs        = "step.boot_is"
 	NMITaken      = "step.nmi_taken"
 
+	WouldResetBMC  = "step.would_reset_bmc"
+	BMCAnswers     = "step.bmc_answers"
+	BMCRestarted   = "step.bmc_restarted"
+	BMCUnproven    = "step.bmc_unproven"
+	HostWentDown   = "step.host_went_down"
+	WouldSetBIOS   = "step.would_set_bios"
+	WouldApplyBIOS = "step.would_apply_bios"
+	BIOSPending    = "step.bios_pending"
+	BIOSInForce    = "step.bios_in_force"
+	BIOSDiffers    = "step.bios_differs"
+	BIOSRefused    = "step.bios_refused"
+	WouldRestart   = "step.would_restart"
+
 	WouldSet   = "step.would_set"
 	WouldSetNo = "step.would_set_nothing"
 	SetUnread  = "step.set_unread"
@@ -215,6 +228,19 @@ var templates = map[string]string{
 	PowerIs:       "the BMC reports that power is {power}",
 	BootIs:        "the BMC has {now} for the next boot",
 	NMITaken:      "the BMC took the interrupt and reports no reset since; what the host made of it, its console shows",
+
+	WouldResetBMC:  "would restart the BMC of {server}; power is {power} now, and stays so",
+	BMCAnswers:     "the BMC of {server} answers and has not started anew",
+	BMCRestarted:   "the BMC of {server} has started anew ({sign}); power is {power}, as before",
+	BMCUnproven:    "the BMC of {server} answers, and shows nothing by which a restart could be known",
+	HostWentDown:   "{server} went down with its BMC: {sign}",
+	WouldSetBIOS:   "would set BIOS attributes of {server} for its next reset: {changes}",
+	WouldApplyBIOS: "would set BIOS attributes of {server} and restart it: {changes}",
+	BIOSPending:    "the BIOS of {server} has, pending until its next reset: {attributes}",
+	BIOSInForce:    "the BIOS of {server} has {attributes}",
+	BIOSDiffers:    "the BIOS of {server} is not as asked: {differences}",
+	BIOSRefused:    "{server} has started anew, and its BIOS is not as asked: {differences}",
+	WouldRestart:   "would have {server} restart its system through its BMC; power is {power} now",
 
 	WouldSet:   "would set on {server} through its agent: {changes}",
 	WouldSetNo: "{gpus} of {server} are set so already: {settings}",
