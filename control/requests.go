@@ -300,8 +300,8 @@ func (c *Controller) rehearse(ctx context.Context, k *climb, p policy.Policy, a 
 	if a.Rails, err = c.check(ctx, k, p, 0, true); err != nil {
 		return err
 	}
-	if r.Destructive {
-		a.Rails = append(a.Rails, c.occupied(ctx, k)...)
+	if cutsPower(r) {
+		a.Rails = append(a.Rails, c.seen(ctx, k, r)...)
 	}
 	if goes, waits := verdict(a.Rails); !goes && (!waits || inWindow(a.Rails)) {
 		become(a, schemas.ActionRefused, blockedBy(a.Rails))

@@ -93,7 +93,7 @@ func (o settings) Plan(ctx context.Context, s control.Step) (sentence schemas.Se
 
 // cannot marks an error that will be the same tomorrow.
 func cannot(err error) error {
-	if errors.Is(err, redfish.ErrNotFound) || errors.Is(err, redfish.ErrAttribute) {
+	if errors.Is(err, redfish.ErrNotFound) || errors.Is(err, redfish.ErrAttribute) || errors.Is(err, redfish.ErrComponent) {
 		return fmt.Errorf("%w: %w", control.ErrCannot, err)
 	}
 	return err

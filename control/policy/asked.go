@@ -14,6 +14,14 @@ const Force = "force"
 // Reset is the parameter of set_bios that has the server restarted, so that what is set is in force.
 const Reset = "reset"
 
+// The parameters of update_firmware.
+const (
+	Component = "component" // its id or name in the firmware inventory, or a part of them
+	Version   = "version"   // that it has afterwards
+	Image     = "image"     // URL
+	Digest    = "sha256"    // of the image, in hex
+)
+
 // within is how long what was asked for may take; other kinds have a usual time.
 var within = map[string]time.Duration{
 	"power_on": 5 * time.Minute, "set_boot": 2 * time.Minute, "uncordon": 2 * time.Minute, "reboot": 20 * time.Minute,

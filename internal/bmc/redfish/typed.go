@@ -19,6 +19,7 @@ type carrier struct {
 	c         *Client
 	requestID string
 	refused   *StatusError // the last answer that said no
+	location  string       // of the last answer to a change: gofish reads it of HTTP 202 alone
 	changed   bool         // something was sent that changes something
 }
 
@@ -57,6 +58,9 @@ func (t *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if r.Method != http.MethodGet {
+		t.location = resp.Header.Get("Location")
 	}
 	resp.Body, resp.Request = io.NopCloser(bytes.NewReader(raw)), r
 	return resp, nil
