@@ -14,8 +14,8 @@ import (
 
 // How long what a board controller does with its board takes.
 const (
-	bmcRestart  = 3 * time.Second // until it answers again
-	installStep = 500 * time.Millisecond// a tenth of an update
+	bmcRestart  = 3 * time.Second        // until it answers again
+	installStep = 500 * time.Millisecond // a tenth of an update
 )
 
 // LockedAttribute is the BIOS attribute that no setting changes, whatever the controller says.
