@@ -3,13 +3,16 @@ package api
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"auspex/api/access"
 	"auspex/api/apigen"
+	"auspex/internal/store/records"
 	"auspex/schemas"
 )
 
@@ -36,9 +39,93 @@ func before(after string) (int64, error) {
 func serverConfig(c *schemas.ServerConfig) apigen.ServerConfig {
 	return apigen.ServerConfig{
 		ID: c.ID, ServerID: c.ServerID, Server: c.Server, Version: c.Version, BiosConfig: c.BIOS, RaidConfig: c.RAID, NetworkConfig: c.Network,
-		CreatedBy: c.CreatedBy, CreatedAt: c.CreatedAt, State: configStored,
-		AppliedReason: "no collector reads the settings of firmware, RAID and network",
+		CreatedBy: c.CreatedBy, CreatedAt: c.CreatedAt, State: configStored, Differences: []apigen.ConfigDifference{},
+		AppliedReason: "control has not read the settings of the BIOS, and nobody reads those of RAID and network",
 	}
+}
+
+// lookBack is how many of the last actions on a server are searched for what control read of its BIOS.
+const lookBack = 100
+
+// readBIOS is what control read of the BIOS of a server when it last set attributes, each as it was read
+// last, and when the last of them was.
+func (s *Server) readBIOS(ctx context.Context, server string) (is map[string]any, at time.Time, err error) {
+	if s.deps.Records == nil {
+		return nil, at, nil
+	}
+	all, _, err := s.deps.Records.Actions(ctx, records.Filter{Server: server, Limit: lookBack})
+	if err != nil {
+		return nil, at, err
+	}
+	for i := range all {
+		a := &all[i]
+		if a.Kind != "set_bios" {
+			continue
+		}
+		read := inForce(a.VerifiedSentence)
+		if read == nil {
+			read = inForce(a.DetailSentence)
+		}
+		if read == nil {
+			continue
+		}
+		if is == nil {
+			is, at = map[string]any{}, a.Time
+		}
+		for name, v := range read {
+			if _, later := is[name]; !later {
+				is[name] = v
+			}
+		}
+	}
+	return is, at, nil
+}
+
+// inForce are the attributes that a sentence of control tells to be in force, or a sentence in it.
+func inForce(s *schemas.Sentence) map[string]any {
+	if s == nil {
+		return nil
+	}
+	args := s.Args
+	if inner, ok := args["saw"].(map[string]any); ok {
+		args, _ = inner["args"].(map[string]any)
+	}
+	is, _ := args["in_force"].(map[string]any)
+	return is
+}
+
+// serverConfigNow is the latest configuration of a server, with what is in force.
+func (s *Server) serverConfigNow(ctx context.Context, c *schemas.ServerConfig) (apigen.ServerConfig, error) {
+	out := serverConfig(c)
+	is, at, err := s.readBIOS(ctx, c.Server)
+	if err != nil || is == nil {
+		return out, err
+	}
+	out.Applied = is
+	reasons := []string{"as control read it at " + at.UTC().Format(time.RFC3339)}
+	unread := len(c.RAID)+len(c.Network) > 0
+	if unread {
+		reasons = append(reasons, "nobody reads the settings of RAID and network")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.BIOS)) {
+		switch v, ok := is[name]; {
+		case !ok:
+			unread = true
+			reasons = append(reasons, name+" was not read")
+		case fmt.Sprint(v) != fmt.Sprint(c.BIOS[name]):
+			out.Differences = append(out.Differences, apigen.ConfigDifference{Field: "bios_config." + name, Desired: c.BIOS[name], Applied: v})
+		}
+	}
+	out.AppliedReason = strings.Join(reasons, "; ")
+	switch {
+	case len(out.Differences) > 0:
+		out.State = configDiffers
+	case unread:
+		out.State = configUnknown
+	default:
+		out.State = configInForce
+	}
+	return out, nil
 }
 
 // GetServerConfig implements the operation getServerConfig.
@@ -55,7 +142,11 @@ func (s *Server) GetServerConfig(ctx context.Context, r apigen.GetServerConfigRe
 	if err != nil {
 		return nil, refused(err, "configuration of server", v.Name)
 	}
-	return apigen.GetServerConfig200JSONResponse{Body: serverConfig(&c), Headers: apigen.GetServerConfig200ResponseHeaders{ETag: etag(c.Version)}}, nil
+	now, err := s.serverConfigNow(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	return apigen.GetServerConfig200JSONResponse{Body: now, Headers: apigen.GetServerConfig200ResponseHeaders{ETag: etag(c.Version)}}, nil
 }
 
 // PutServerConfig implements the operation putServerConfig.
@@ -87,7 +178,11 @@ func (s *Server) PutServerConfig(ctx context.Context, r apigen.PutServerConfigRe
 		return nil, refused(err, "server", r.ID)
 	}
 	s.noted(ctx, "configuration of a server stored", v.Name)
-	return apigen.PutServerConfig200JSONResponse{Body: serverConfig(&c), Headers: apigen.PutServerConfig200ResponseHeaders{ETag: etag(c.Version)}}, nil
+	now, err := s.serverConfigNow(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	return apigen.PutServerConfig200JSONResponse{Body: now, Headers: apigen.PutServerConfig200ResponseHeaders{ETag: etag(c.Version)}}, nil
 }
 
 // ListServerConfigs implements the operation listServerConfigs.
@@ -112,6 +207,12 @@ func (s *Server) ListServerConfigs(ctx context.Context, r apigen.ListServerConfi
 	out := apigen.ListServerConfigs200JSONResponse{Items: make([]apigen.ServerConfig, min(n, len(found)))}
 	for i := range out.Items {
 		out.Items[i] = serverConfig(&found[i])
+		out.Items[i].AppliedReason = "a later version has replaced it"
+	}
+	if from == 0 && len(found) > 0 {
+		if out.Items[0], err = s.serverConfigNow(ctx, &found[0]); err != nil {
+			return nil, err
+		}
 	}
 	if len(found) > n {
 		out.Next = strconv.FormatInt(found[n-1].Version, 10)

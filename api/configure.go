@@ -73,6 +73,9 @@ func serverSettings(c *schemas.ServerConfig) (map[string]string, error) {
 	}
 	with := make(map[string]string, len(c.BIOS))
 	for name, v := range c.BIOS {
+		if name == paramReset || name == paramForce {
+			return nil, unset("bios_config."+name, "the name is that of a parameter")
+		}
 		switch v := v.(type) {
 		case float64:
 			with[name] = strconv.FormatFloat(v, 'f', -1, 64)

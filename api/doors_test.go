@@ -573,7 +573,7 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			return "engineer request set_bios gpu-r01-03"
 		},
 		"updateServerFirmware": func() string {
-			w.send(t, http.MethodPost, "api/v1/servers/gpu-r01-03/firmware", access.RoleEngineer, body(`{"component":"bmc","version":"1.2"}`))
+			w.send(t, http.MethodPost, "api/v1/servers/gpu-r01-03/firmware", access.RoleEngineer, body(`{"component":"bmc","version":"1.2","image":"http://192.0.2.1/i","sha256":"`+strings.Repeat("0", 64)+`"}`))
 			return "engineer request update_firmware gpu-r01-03"
 		},
 		"decideAction": func() string {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -130,9 +131,38 @@ func (s *Server) PowerServerOperation(
 	return apigen.PowerServerOperation202JSONResponse{AskedJSONResponse: out}, err
 }
 
+// The parameters of operations that are no attributes of a BIOS.
+const (
+	paramReset = "reset"
+	paramForce = "force"
+)
+
+// biosParameters are the parameters of set_bios for attributes; two names are taken.
+func biosParameters(attrs map[string]string) (map[string]string, error) {
+	for _, name := range []string{paramReset, paramForce} {
+		if _, ok := attrs[name]; ok {
+			return nil, fielded{
+				problem{http.StatusBadRequest, "invalid_request", "An attribute cannot be set by this name.", "Ask for reset and force beside the attributes."},
+				[]apigen.FieldProblem{{In: "body", Field: "attributes." + name, Detail: "the name is that of a parameter"}},
+			}
+		}
+	}
+	return maps.Clone(attrs), nil
+}
+
 // SetServerBios implements the operation setServerBios.
 func (s *Server) SetServerBios(ctx context.Context, r apigen.SetServerBiosRequestObject) (apigen.SetServerBiosResponseObject, error) {
-	out, err := s.ask(ctx, r.ID, "", "set_bios", r.Body.Attributes)
+	with, err := biosParameters(r.Body.Attributes)
+	if err != nil {
+		return nil, err
+	}
+	if r.Body.Reset {
+		with[paramReset] = "true"
+	}
+	if r.Body.Force {
+		with[paramForce] = "true"
+	}
+	out, err := s.ask(ctx, r.ID, "", "set_bios", with)
 	return apigen.SetServerBios202JSONResponse{AskedJSONResponse: out}, err
 }
 
@@ -140,7 +170,11 @@ func (s *Server) SetServerBios(ctx context.Context, r apigen.SetServerBiosReques
 func (s *Server) UpdateServerFirmware(
 	ctx context.Context, r apigen.UpdateServerFirmwareRequestObject,
 ) (apigen.UpdateServerFirmwareResponseObject, error) {
-	out, err := s.ask(ctx, r.ID, "", "update_firmware", map[string]string{"component": r.Body.Component, "version": r.Body.Version})
+	with := map[string]string{"component": r.Body.Component, "version": r.Body.Version, "image": r.Body.Image, "sha256": r.Body.Sha256}
+	if r.Body.Force {
+		with["force"] = "true"
+	}
+	out, err := s.ask(ctx, r.ID, "", "update_firmware", with)
 	return apigen.UpdateServerFirmware202JSONResponse{AskedJSONResponse: out}, err
 }
 

@@ -112,7 +112,9 @@ func TestWhoMayAskAndForWhat(t *testing.T) {
 		{access.RoleEngineer, "servers/gpu-r01-03/power", `{"action":"explode"}`, 400},
 		{access.RoleEngineer, "servers/gpu-r01-03/bios", `{"attributes":{}}`, 400},
 		{access.RoleEngineer, "servers/gpu-r01-03/firmware", `{"component":"bmc"}`, 400},
-		{access.RoleEngineer, "servers/gpu-r01-03/firmware", `{"component":"bmc","version":"2"}`, 202},
+		{access.RoleEngineer, "servers/gpu-r01-03/firmware", `{"component":"bmc","version":"2"}`, 400},
+		{access.RoleEngineer, "servers/gpu-r01-03/firmware", `{"component":"bmc","version":"2","image":"http://192.0.2.1/i","sha256":"` + strings.Repeat("0", 64) + `"}`, 202},
+		{access.RoleEngineer, "servers/gpu-r01-03/bios", `{"attributes":{"reset":"true"}}`, 400},
 	} {
 		if a := w.send(t, http.MethodPost, "api/v1/"+tc.path, tc.role, body(tc.text)); a.status != tc.status {
 			t.Errorf("%s %s %s: %d %s", tc.role, tc.path, tc.text, a.status, a.body)

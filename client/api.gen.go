@@ -1393,8 +1393,9 @@ func (c *Client) RetireServer(ctx context.Context, id string, opts ...Option) er
 	return c.Do(ctx, Request{Method: http.MethodDelete, Path: "servers/" + url.PathEscape(id)}.with(opts), nil)
 }
 
-// SetServerBIOS: Set BIOS attributes of a server. As of `power`. Where no driver of control sets them, the operation
-// is refused and says so.
+// SetServerBIOS: Set BIOS attributes of a server. As of `power`. They are checked against the registry of the BMC
+// before anything is sent. Without `reset` the operation ends once the BMC shows them as pending until its next reset;
+// with it the server is restarted, and the operation is done when the BIOS reads as asked.
 func (c *Client) SetServerBIOS(ctx context.Context, id string, body BiosRequest, opts ...Option) (Operation, error) {
 	return one[Operation](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "servers/" + url.PathEscape(id) + "/bios", Body: body}, opts)
 }
@@ -1436,8 +1437,9 @@ func (c *Client) ListServerConfigs(ctx context.Context, id string, params ListSe
 	return all[ServerConfig](ctx, c, Request{Method: http.MethodGet, Path: "servers/" + url.PathEscape(id) + "/config/versions", Query: params.query()}, opts)
 }
 
-// UpdateServerFirmware: Update firmware of a server. As of `power`. Where no driver of control updates it, the
-// operation is refused and says so.
+// UpdateServerFirmware: Update firmware of a server. As of `power`. The image must be at a place that
+// `control.bmc.images` names, and its digest is checked before it is sent. The operation is done when the component
+// has the version. Until then no operation turns the power of the server.
 func (c *Client) UpdateServerFirmware(ctx context.Context, id string, body FirmwareRequest, opts ...Option) (Operation, error) {
 	return one[Operation](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "servers/" + url.PathEscape(id) + "/firmware", Body: body}, opts)
 }
@@ -2482,7 +2484,7 @@ type ChangedMaintenance struct {
 
 // PowerRequest: as the document has it.
 type PowerRequest struct {
-	Action string `json:"action"`         // one of power_on, power_off, reboot, power_cycle, nmi
+	Action string `json:"action"`         // one of power_on, power_off, reboot, power_cycle, ac_cycle, nmi, reset_bmc
 	Force  bool   `json:"force,omitzero"` // Do it though jobs of the scheduler run on the server; with `power_off`, take the power away without shutting the system down
 }
 
@@ -2768,23 +2770,26 @@ type ChangedServer struct {
 
 // BiosRequest: as the document has it.
 type BiosRequest struct {
-	Attributes map[string]string `json:"attributes"` // By their names in Redfish
+	Attributes map[string]string `json:"attributes"`     // By their names in Redfish
+	Force      bool              `json:"force,omitzero"` // With `reset`, do it though jobs of the scheduler run on the server
+	Reset      bool              `json:"reset,omitzero"` // Restart the server, so that they are in force
 }
 
 // ServerConfig: as the document has it.
 type ServerConfig struct {
-	Applied       map[string]any `json:"applied"`        // What is in force; null where nobody reads it
-	AppliedReason string         `json:"applied_reason"` // Why that is not known
-	BIOSConfig    map[string]any `json:"bios_config"`
-	CreatedAt     time.Time      `json:"created_at"`
-	CreatedBy     string         `json:"created_by"`
-	ID            string         `json:"id"`
-	NetworkConfig map[string]any `json:"network_config"`
-	RAIDConfig    map[string]any `json:"raid_config"`
-	Server        string         `json:"server"`
-	ServerID      string         `json:"server_id"`
-	State         string         `json:"state"`   // stored: it is kept, and nobody reads what is in force; unknown: not all of it is read now; one of stored, in_force, differs, unknown
-	Version       int64          `json:"version"` // From 1, by one with each change
+	Applied       map[string]any     `json:"applied"`        // The BIOS attributes in force, as control read them last; null where it has not
+	AppliedReason string             `json:"applied_reason"` // When that was, and why not all of it is known
+	BIOSConfig    map[string]any     `json:"bios_config"`
+	CreatedAt     time.Time          `json:"created_at"`
+	CreatedBy     string             `json:"created_by"`
+	Differences   []ConfigDifference `json:"differences"` // Attributes that were not in force: pending until the next reset, or not taken
+	ID            string             `json:"id"`
+	NetworkConfig map[string]any     `json:"network_config"`
+	RAIDConfig    map[string]any     `json:"raid_config"`
+	Server        string             `json:"server"`
+	ServerID      string             `json:"server_id"`
+	State         string             `json:"state"`   // stored: it is kept, and nobody reads what is in force; unknown: not all of it is read now; one of stored, in_force, differs, unknown
+	Version       int64              `json:"version"` // From 1, by one with each change
 }
 
 // NewServerConfig: as the document has it.
@@ -2796,8 +2801,11 @@ type NewServerConfig struct {
 
 // FirmwareRequest: as the document has it.
 type FirmwareRequest struct {
-	Component string `json:"component"` // What of the server, such as bmc, bios or gpu
-	Version   string `json:"version"`
+	Component string `json:"component"`      // Its id or name in the BMC's firmware inventory, or a part of them, such as bmc, bios or gpu
+	Force     bool   `json:"force,omitzero"` // Do it though jobs of the scheduler run on the server
+	Image     string `json:"image"`          // URL of the image, http or https
+	Sha256    string `json:"sha256"`         // Digest of the image
+	Version   string `json:"version"`        // That it has afterwards
 }
 
 // NewGPU: as the document has it.

@@ -22,6 +22,7 @@ const (
 	kindCordon   = "cordon"
 	kindUncordon = policy.KindUncordon
 	kindTicket   = "ticket"
+	kindUpdate   = "update_firmware"
 )
 
 // work climbs the ladder of a case from where it stands.
@@ -306,13 +307,11 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		if goes {
 			break
 		}
-		// What a person asks for is for now, and not for when the work of others ends.
-		if !wait || k.Request != nil && inWindow(a.Rails) {
+		// What a person asks for is for now, and not for when the work of others ends, nor an update.
+		if !wait || k.Request != nil && (inWindow(a.Rails) || lacking(a.Rails, railUpdate)) {
 			return end(schemas.ActionRefused, blockedBy(a.Rails), "refuse")
 		}
-		lacks := func(rail string) bool {
-			return slices.ContainsFunc(a.Rails, func(r schemas.Rail) bool { return r.Name == rail && !r.OK })
-		}
+		lacks := func(rail string) bool { return lacking(a.Rails, rail) }
 		unseen, owned := lacks(railSeen), lacks(railOwner)
 		sentence := blockedBy(a.Rails)
 		switch {
@@ -353,7 +352,11 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	if slices.ContainsFunc(p.Ladder, func(r policy.Rung) bool { return r.Repairs() }) {
 		c.attend(ctx, k) // how the part is read before its repair tells what is of after it
 	}
-	call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
+	lasts := c.cfg.CallTime
+	if l, ok := rem.(Lasting); ok {
+		lasts = max(lasts, l.Lasts())
+	}
+	call, cancel := context.WithTimeout(ctx, lasts)
 	err = rem.Apply(call, step(k, *a, k.Decided))
 	cancel()
 	c.afterStep("applied " + a.Kind)

@@ -78,6 +78,20 @@ type Remediator interface {
 	Verify(ctx context.Context, s Step) (Verdict, schemas.Sentence, error)
 }
 
+// Lasting is a remediator whose Apply may take longer than a call to a device.
+type Lasting interface {
+	// Lasts bounds it.
+	Lasts() time.Duration
+}
+
+// Updater is what the remediator of update_firmware may know besides: whether firmware is being
+// installed on a server.
+type Updater interface {
+	// Updating names an update that is under way, whoever began it; "" is none. An error that wraps
+	// ErrCannot is of a server on which nobody can tell.
+	Updating(ctx context.Context, server string) (what string, err error)
+}
+
 // Inventory places resources.
 type Inventory interface {
 	// Place returns the server that holds a resource ("" where none does), its

@@ -34,9 +34,10 @@ const (
 	railWindow     = "maintenance_window"
 	railJobs       = "jobs"
 	railOwner      = "allocation"
+	railUpdate     = "firmware_update"
 )
 
-var waits = []string{railWindow, railSeen, railOwner, railDrained, railHolds, railFleet, railRate, railCoolDown, railLease, railBreaker}
+var waits = []string{railUpdate, railWindow, railSeen, railOwner, railDrained, railHolds, railFleet, railRate, railCoolDown, railLease, railBreaker}
 
 // waitsFor reports whether a step waits until a rail holds again.
 func waitsFor(rail string) bool {
@@ -276,8 +277,8 @@ func (c *Controller) testifies(k *climb, a *schemas.Alert) bool {
 // drained an hour ago may have been given back since, and one that somebody asks for
 // may be at work.
 func rechecks(k *climb, r policy.Rung) bool {
-	if k.Request != nil {
-		return r.Destructive
+	if k.Request != nil || cutsPower(r) {
+		return cutsPower(r) || r.Destructive
 	}
 	return r.Destructive && slices.ContainsFunc(r.Needs, takesOut)
 }
@@ -287,12 +288,56 @@ func takesOut(kind string) bool { return kind == kindDrain || kind == kindCordon
 // releases says whether a rung gives capacity back.
 func releases(kind string) bool { return kind == kindUncordon }
 
+// cutsPower reports whether a rung may end an update of firmware in the middle: all that turns the
+// power, resets, or starts another update.
+func cutsPower(r policy.Rung) bool { return r.EndsWhatRuns() || r.Kind == "power_on" }
+
 // seen reads what the world itself says against a rung.
-func (c *Controller) seen(ctx context.Context, k *climb, r policy.Rung) []schemas.Rail {
-	if k.Request != nil {
-		return c.occupied(ctx, k)
+func (c *Controller) seen(ctx context.Context, k *climb, r policy.Rung) (out []schemas.Rail) {
+	if cutsPower(r) {
+		out = c.updating(ctx, k)
 	}
-	return c.recheck(ctx, k, r)
+	switch {
+	case k.Request == nil:
+		out = append(out, c.recheck(ctx, k, r)...)
+	case r.Destructive:
+		out = append(out, c.occupied(ctx, k)...)
+	}
+	return out
+}
+
+// longestUpdate is for how long an update that was not seen to end holds the power of a server whose
+// controller does not answer.
+const longestUpdate = 2 * time.Hour
+
+// updating asks whether firmware is being installed on the server, whoever began it: what is written
+// half may never start again. Neither force nor approval lets a step through.
+func (c *Controller) updating(ctx context.Context, k *climb) []schemas.Rail {
+	u, ok := c.d.Remediators[kindUpdate].(Updater)
+	if !ok {
+		return nil
+	}
+	call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
+	what, err := u.Updating(call, k.Subject)
+	cancel()
+	sentence, holds := messages.New(messages.NoUpdate, messages.Args{"server": k.Subject}), true
+	switch {
+	case errors.Is(err, ErrCannot):
+		return nil
+	case err != nil:
+		left, read := c.store.updateLeft(ctx, c.store.now().Add(-longestUpdate), k.Subject)
+		if !left && read == nil {
+			return nil // nobody began one that we know of; a controller that is away is often why it is repaired
+		}
+		sentence, holds = messages.New(messages.UpdateUnread, messages.Args{"server": k.Subject, "error": err.Error()}), false
+	case what != "":
+		sentence, holds = messages.New(messages.UpdateHolds, messages.Args{"server": k.Subject, "task": what}), false
+	}
+	value := 1.0
+	if holds {
+		value = 0
+	}
+	return []schemas.Rail{{Name: railUpdate, Value: value, OK: holds, Detail: messages.Text(sentence), Sentence: &sentence}}
 }
 
 // recheck asks the scheduler whether no job runs on the server and none will start.
@@ -381,6 +426,9 @@ func (c *Controller) recentCases(now time.Time) int {
 }
 
 // inWindow says whether declared maintenance holds a step back.
-func inWindow(rails []schemas.Rail) bool {
-	return slices.ContainsFunc(rails, func(r schemas.Rail) bool { return r.Name == railWindow && !r.OK })
+func inWindow(rails []schemas.Rail) bool { return lacking(rails, railWindow) }
+
+// lacking reports whether a rail does not hold.
+func lacking(rails []schemas.Rail, name string) bool {
+	return slices.ContainsFunc(rails, func(r schemas.Rail) bool { return r.Name == name && !r.OK })
 }

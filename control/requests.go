@@ -34,7 +34,7 @@ type Settler interface {
 // policyOf is the ladder of a case: of its fault, or the one step that was asked for.
 func (c *Controller) policyOf(k *climb) (policy.Policy, bool) {
 	if k.Request != nil {
-		return policy.Asked(k.Request.Kind), true
+		return policy.Asked(k.Request.Kind, k.Request.With), true
 	}
 	return c.policies.For(k.Fault)
 }
@@ -300,8 +300,8 @@ func (c *Controller) rehearse(ctx context.Context, k *climb, p policy.Policy, a 
 	if a.Rails, err = c.check(ctx, k, p, 0, true); err != nil {
 		return err
 	}
-	if r.Destructive {
-		a.Rails = append(a.Rails, c.occupied(ctx, k)...)
+	if cutsPower(r) {
+		a.Rails = append(a.Rails, c.seen(ctx, k, r)...)
 	}
 	if goes, waits := verdict(a.Rails); !goes && (!waits || inWindow(a.Rails)) {
 		become(a, schemas.ActionRefused, blockedBy(a.Rails))

@@ -321,6 +321,31 @@ WHERE a.destructive = TRUE AND a.intent_ns >= $1`, since.UnixNano())
 	return steps, err
 }
 
+// updateLeft reports whether an update of firmware that was decided on a server since a time has not
+// been seen to end.
+func (s *store) updateLeft(ctx context.Context, since time.Time, subject string) (left bool, err error) {
+	rows, err := s.db.QueryContext(
+		ctx, `SELECT a.doc FROM control_actions a JOIN control_cases c ON c.id = a.case_id WHERE c.subject = $1 AND a.intent_ns >= $2 AND a.state IN ($3, $4, $5)`,
+		subject, since.UnixNano(), schemas.ActionRunning, schemas.ActionVerifying, schemas.ActionUnknown,
+	)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var doc string
+		var a schemas.Action
+		if err := rows.Scan(&doc); err != nil {
+			return false, err
+		}
+		if err := json.Unmarshal([]byte(doc), &a); err != nil {
+			return false, err
+		}
+		left = left || a.Kind == kindUpdate
+	}
+	return left, rows.Err()
+}
+
 // lease takes or renews the lease of a subject and returns its fencing token; ok
 // is false while somebody else holds it.
 func (s *store) lease(ctx context.Context, subject string, ttl time.Duration) (token int64, ok bool, err error) {

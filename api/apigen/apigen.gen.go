@@ -85,16 +85,20 @@ func (e NewProposalDecisionDecision) Valid() bool {
 
 // Defines values for PowerRequestAction.
 const (
+	AcCycle    PowerRequestAction = "ac_cycle"
 	Nmi        PowerRequestAction = "nmi"
 	PowerCycle PowerRequestAction = "power_cycle"
 	PowerOff   PowerRequestAction = "power_off"
 	PowerOn    PowerRequestAction = "power_on"
 	Reboot     PowerRequestAction = "reboot"
+	ResetBmc   PowerRequestAction = "reset_bmc"
 )
 
 // Valid indicates whether the value is a known member of the PowerRequestAction enum.
 func (e PowerRequestAction) Valid() bool {
 	switch e {
+	case AcCycle:
+		return true
 	case Nmi:
 		return true
 	case PowerCycle:
@@ -104,6 +108,8 @@ func (e PowerRequestAction) Valid() bool {
 	case PowerOn:
 		return true
 	case Reboot:
+		return true
+	case ResetBmc:
 		return true
 	default:
 		return false
@@ -1997,6 +2003,12 @@ type AuditRow struct {
 type BiosRequest struct {
 	// Attributes By their names in Redfish
 	Attributes map[string]string `json:"attributes"`
+
+	// Force With `reset`, do it though jobs of the scheduler run on the server
+	Force bool `json:"force,omitempty,omitzero"`
+
+	// Reset Restart the server, so that they are in force
+	Reset bool `json:"reset,omitempty,omitzero"`
 }
 
 // Breaker defines model for Breaker.
@@ -2387,9 +2399,20 @@ type Find = schemas.Find
 
 // FirmwareRequest defines model for FirmwareRequest.
 type FirmwareRequest struct {
-	// Component What of the server, such as bmc, bios or gpu
+	// Component Its id or name in the BMC's firmware inventory, or a part of them, such as bmc, bios or gpu
 	Component string `json:"component"`
-	Version   string `json:"version"`
+
+	// Force Do it though jobs of the scheduler run on the server
+	Force bool `json:"force,omitempty,omitzero"`
+
+	// Image URL of the image, http or https
+	Image string `json:"image"`
+
+	// Sha256 Digest of the image
+	Sha256 string `json:"sha256"`
+
+	// Version That it has afterwards
+	Version string `json:"version"`
 }
 
 // Fleet defines model for Fleet.
@@ -3816,14 +3839,17 @@ type ServerAllocation = *schemas.ServerAllocation
 
 // ServerConfig defines model for ServerConfig.
 type ServerConfig struct {
-	// Applied What is in force; null where nobody reads it
+	// Applied The BIOS attributes in force, as control read them last; null where it has not
 	Applied map[string]interface{} `json:"applied"`
 
-	// AppliedReason Why that is not known
+	// AppliedReason When that was, and why not all of it is known
 	AppliedReason string                 `json:"applied_reason"`
 	BiosConfig    map[string]interface{} `json:"bios_config"`
 	CreatedAt     time.Time              `json:"created_at"`
 	CreatedBy     string                 `json:"created_by"`
+
+	// Differences Attributes that were not in force: pending until the next reset, or not taken
+	Differences   []ConfigDifference     `json:"differences"`
 	ID            string                 `json:"id"`
 	NetworkConfig map[string]interface{} `json:"network_config"`
 	RaidConfig    map[string]interface{} `json:"raid_config"`

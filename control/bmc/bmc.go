@@ -1,17 +1,20 @@
 // Package bmc registers the driver that acts through board controllers, over
-// Redfish or IPMI: the rungs power_cycle, power_on, power_off, nmi and set_boot.
+// Redfish or IPMI: the rungs power_cycle, power_on, power_off, nmi and set_boot; and over Redfish alone set_bios,
+// update_firmware, reset_bmc and ac_cycle.
 package bmc
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"time"
 
 	"auspex/control"
 	"auspex/control/power"
 	"auspex/internal/bmc"
+	"auspex/internal/bmc/redfish"
 	"auspex/internal/trust"
 	"auspex/schemas"
 )
@@ -28,10 +31,17 @@ type Config struct {
 	trust.TLS `yaml:",inline"`
 	Protocol  string        `yaml:"protocol"` // redfish, ipmi, or auto: Redfish where the inventory has its URL
 	Timeout   time.Duration `yaml:"timeout"`
+	// Images are the beginnings of URLs, http or https, from which firmware may come. None means that
+	// none is updated.
+	Images []string `yaml:"images"`
+	// ImageTime bounds how long an image may take to be read, and to be sent to a BMC.
+	ImageTime time.Duration `yaml:"image_time"`
 }
 
 // Default returns the defaults.
-func Default() *Config { return &Config{Protocol: "auto", Timeout: 15 * time.Second} }
+func Default() *Config {
+	return &Config{Protocol: "auto", Timeout: 15 * time.Second, ImageTime: 10 * time.Minute}
+}
 
 // Validate names the key at fault.
 func (c *Config) Validate() error {
@@ -40,6 +50,14 @@ func (c *Config) Validate() error {
 	}
 	if c.Timeout <= 0 {
 		return errors.New("timeout must be positive")
+	}
+	if c.ImageTime <= 0 {
+		return errors.New("image_time must be positive")
+	}
+	for i, from := range c.Images {
+		if u, err := url.Parse(from); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+			return fmt.Errorf("images[%d]: want http://HOST/PATH or https://HOST/PATH, without a user", i)
+		}
 	}
 	return c.TLS.Validate()
 }
@@ -66,6 +84,8 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 	return map[string]control.Remediator{
 		"power_cycle": power.New(func(ctx context.Context, server string) (power.BMC, error) { return open(ctx, server) }),
 		"power_on":    turn{hand, bmc.PowerOn}, "power_off": turn{hand, bmc.PowerOff}, "nmi": interrupt{hand}, "set_boot": boot{hand},
+		"reset_bmc": &restart{hand: hand, seen: map[string]*trace{}}, "set_bios": settings{hand},
+		"update_firmware": &update{hand: hand, images: images{c.Images, c.ImageTime}, seen: map[string]*installing{}},
 	}, nil
 }
 
@@ -93,6 +113,15 @@ func (c *Config) target(ctx context.Context, s control.Settings, server string) 
 
 // controller is a board controller as a power cycle wants it.
 type controller struct{ c bmc.Client }
+
+// redfish returns what speaks Redfish; other protocols have nothing of what needs it.
+func (b controller) redfish(s control.Step) (*redfish.Client, error) {
+	c, ok := bmc.Redfish(b.c)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s needs Redfish, and the BMC of %s is reached over %s: set redfish_url", control.ErrCannot, s.Kind, s.Server, b.c.Protocol())
+	}
+	return c, nil
+}
 
 // PowerOn implements power.BMC.
 func (b controller) PowerOn(ctx context.Context) (bool, error) {

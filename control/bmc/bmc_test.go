@@ -25,8 +25,8 @@ func (secret) Secret(context.Context, string) (user, password string, err error)
 	return "admin", "secret", nil
 }
 
-// settings knows one server with the given addresses.
-func settings(redfishURL, ipmiAddr string) control.Settings {
+// where knows one server with the given addresses.
+func where(redfishURL, ipmiAddr string) control.Settings {
 	return control.Settings{
 		Secrets: secret{}, Gate: bmc.NewGate(),
 		Resource: func(id string) (schemas.Resource, bool) {
@@ -112,7 +112,7 @@ func TestConformanceOverRedfish(t *testing.T) {
 								return out
 							}
 							return controltest.World{
-								Driver: Default(), Settings: settings(srv.URL, ""), Server: "s1", With: with,
+								Driver: Default(), Settings: where(srv.URL, ""), Server: "s1", With: with,
 								Asked: func() int { return len(peer.Posts()) },
 								Effects: map[string][]func(){
 									"power_cycle": cycle(peer), "power_off": power("PoweringOff", "Off"), "power_on": power("PoweringOn", "On"),
@@ -188,7 +188,7 @@ func overIPMI(t *testing.T, m controltest.Manner, start func(t *testing.T, refus
 		} else {
 			t.Cleanup(func() { _ = conn.Close() })
 		}
-		w.Settings = settings("", conn.LocalAddr().String())
+		w.Settings = where("", conn.LocalAddr().String())
 		return w
 	}
 	c := start(t, m == controltest.Refusing)
@@ -211,7 +211,7 @@ func overIPMI(t *testing.T, m controltest.Manner, start func(t *testing.T, refus
 			return [][]byte{d}
 		})
 	}
-	w.Settings = settings("", c.addr)
+	w.Settings = where("", c.addr)
 	return w
 }
 
@@ -224,7 +224,7 @@ func TestAResetThatTheControllerDoesNotHaveIsARefusal(t *testing.T) {
 	peer.Set(system, doc)
 	srv := httptest.NewServer(peer)
 	t.Cleanup(srv.Close)
-	all, err := Default().Remediators(settings(srv.URL, ""))
+	all, err := Default().Remediators(where(srv.URL, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestAProtocolWithoutAnAddressCannot(t *testing.T) {
 	for protocol, want := range map[string]bool{"redfish": true, "ipmi": false, "auto": true} {
 		c := Default()
 		c.Protocol = protocol
-		_, err := c.target(t.Context(), settings("http://127.0.0.1:1", ""), "s1")
+		_, err := c.target(t.Context(), where("http://127.0.0.1:1", ""), "s1")
 		if (err == nil) != want {
 			t.Errorf("%s: %v", protocol, err)
 		}
@@ -249,7 +249,7 @@ func TestAProtocolWithoutAnAddressCannot(t *testing.T) {
 // came of it is not known, and is not said to be.
 func TestAnInterruptThatLeavesNoTraceIsNeitherVerifiedNorFailed(t *testing.T) {
 	b := ipmitest.Start(t, ipmitest.State{Power: true})
-	all, err := Default().Remediators(settings("", b.Addr))
+	all, err := Default().Remediators(where("", b.Addr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestAnInterruptThatLeavesNoTraceIsNeitherVerifiedNorFailed(t *testing.T) {
 		t.Error(v, observed, err)
 	}
 	sim := ipmitest.StartSim(t, ipmitest.Obedient) // it knows no diagnostic interrupt
-	if all, err = Default().Remediators(settings("", sim.Addr)); err != nil {
+	if all, err = Default().Remediators(where("", sim.Addr)); err != nil {
 		t.Fatal(err)
 	}
 	if err := all["nmi"].Apply(t.Context(), s); !errors.Is(err, control.ErrRejected) {
@@ -272,7 +272,7 @@ func TestAnInterruptThatLeavesNoTraceIsNeitherVerifiedNorFailed(t *testing.T) {
 // ipmi_sim takes the boot device and reports boot flags that are not valid: nothing is believed of them.
 func TestBootFlagsThatAreNotValidVerifyNothing(t *testing.T) {
 	sim := ipmitest.StartSim(t, ipmitest.Obedient)
-	all, err := Default().Remediators(settings("", sim.Addr))
+	all, err := Default().Remediators(where("", sim.Addr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestAServerIsShutDownByItsSystemUnlessForceIsSaid(t *testing.T) {
 		}}
 		peer.Set(system, doc)
 		srv := httptest.NewServer(peer)
-		all, err := Default().Remediators(settings(srv.URL, ""))
+		all, err := Default().Remediators(where(srv.URL, ""))
 		if err != nil {
 			t.Fatal(err)
 		}

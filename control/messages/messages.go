@@ -91,6 +91,32 @@ const (
 	BootIs        = "step.boot_is"
 	NMITaken      = "step.nmi_taken"
 
+	WouldResetBMC  = "step.would_reset_bmc"
+	BMCAnswers     = "step.bmc_answers"
+	BMCRestarted   = "step.bmc_restarted"
+	BMCUnproven    = "step.bmc_unproven"
+	HostWentDown   = "step.host_went_down"
+	WouldSetBIOS   = "step.would_set_bios"
+	WouldApplyBIOS = "step.would_apply_bios"
+	BIOSPending    = "step.bios_pending"
+	BIOSInForce    = "step.bios_in_force"
+	BIOSDiffers    = "step.bios_differs"
+	BIOSRefused    = "step.bios_refused"
+	WouldRestart   = "step.would_restart"
+
+	WouldUpdate     = "step.would_update"
+	VersionIs       = "step.version_is"
+	UpdateAt        = "step.update_at"
+	UpdateRuns      = "step.update_runs"
+	UpdateFailed    = "step.update_failed"
+	UpdateUnshown   = "step.update_unshown"
+	UpdateForgotten = "step.update_forgotten"
+
+	WouldACCycle = "step.would_ac_cycle"
+	ACAway       = "step.ac_away"
+	ACBack       = "step.ac_back"
+	ACUnseen     = "step.ac_unseen"
+
 	WouldSet   = "step.would_set"
 	WouldSetNo = "step.would_set_nothing"
 	SetUnread  = "step.set_unread"
@@ -143,6 +169,9 @@ const (
 	JobsNone     = "check.jobs_none"
 	JobsRun      = "check.jobs_run"
 	JobsForced   = "check.jobs_forced"
+	NoUpdate     = "check.no_update"
+	UpdateHolds  = "check.update_holds"
+	UpdateUnread = "check.update_unread"
 )
 
 // templates are English; {name} is an argument. {age} is a duration in words;
@@ -221,6 +250,32 @@ var templates = map[string]string{
 	BootIs:        "the BMC has {now} for the next boot",
 	NMITaken:      "the BMC took the interrupt and reports no reset since; what the host made of it, its console shows",
 
+	WouldResetBMC:  "would restart the BMC of {server}; power is {power} now, and stays so",
+	BMCAnswers:     "the BMC of {server} answers and has not started anew",
+	BMCRestarted:   "the BMC of {server} has started anew ({sign}); power is {power}, as before",
+	BMCUnproven:    "the BMC of {server} answers, and shows nothing by which a restart could be known",
+	HostWentDown:   "{server} went down with its BMC: {sign}",
+	WouldSetBIOS:   "would set BIOS attributes of {server} for its next reset: {changes}",
+	WouldApplyBIOS: "would set BIOS attributes of {server} and restart it: {changes}",
+	BIOSPending:    "the BIOS of {server} has, pending until its next reset: {attributes}",
+	BIOSInForce:    "the BIOS of {server} has {attributes}",
+	BIOSDiffers:    "the BIOS of {server} is not as asked: {differences}",
+	BIOSRefused:    "{server} has started anew, and its BIOS is not as asked: {differences}",
+	WouldRestart:   "would have {server} restart its system through its BMC; power is {power} now",
+
+	WouldUpdate:     "would update {component} of {server} from version {now} to {version} through its BMC",
+	VersionIs:       "{component} of {server} has version {version}",
+	UpdateAt:        "the update of {component} of {server} is at {percent} % ({state})",
+	UpdateRuns:      "the update of {component} of {server} is under way ({state})",
+	UpdateFailed:    "the update of {component} of {server} ended as {state}, and its version is {version}: {words}",
+	UpdateUnshown:   "the update of {component} of {server} is completed, and its version is {version}",
+	UpdateForgotten: "the BMC of {server} knows no update under way, and {component} has version {version}",
+
+	WouldACCycle: "would take the mains from {server} at {outlets} and give it back",
+	ACAway:       "{outlets} of {server} are {states}",
+	ACBack:       "the mains of {server} was away and is back at {outlets}; its BMC has started anew and its power is {power}",
+	ACUnseen:     "the mains of {server} is on at {outlets}; nothing shows that it was away",
+
 	WouldSet:   "would set on {server} through its agent: {changes}",
 	WouldSetNo: "{gpus} of {server} are set so already: {settings}",
 	SetUnread:  "the agent of {server} has not read its GPUs as they should be: {changes}",
@@ -266,6 +321,9 @@ var templates = map[string]string{
 	JobsNone:     "no job of the scheduler runs on {server}",
 	JobsRun:      "{n} jobs run on {server}: {jobs}; they end only where force is asked for",
 	JobsForced:   "{n} jobs on {server} end with it, as was asked for: {jobs}",
+	NoUpdate:     "no update of firmware is under way on {server}",
+	UpdateHolds:  "an update of firmware is under way on {server} ({task}); its power is left alone until it has ended",
+	UpdateUnread: "an update of firmware began on {server} and has not been seen to end, and its BMC does not answer: {error}",
 	NobodyHas:    "{server} is given to nobody",
 	OwnerAsked:   "{user} has {server}, so they or an admin must approve",
 	OwnerAgreed:  "{user} has {server}; {who} approved the step",

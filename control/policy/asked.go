@@ -11,17 +11,30 @@ import (
 // Force is the parameter of a request that ends what runs on a server all the same.
 const Force = "force"
 
+// Reset is the parameter of set_bios that has the server restarted, so that what is set is in force.
+const Reset = "reset"
+
+// The parameters of update_firmware.
+const (
+	Component = "component" // its id or name in the firmware inventory, or a part of them
+	Version   = "version"   // that it has afterwards
+	Image     = "image"     // URL
+	Digest    = "sha256"    // of the image, in hex
+)
+
 // within is how long what was asked for may take; other kinds have a usual time.
 var within = map[string]time.Duration{
 	"power_on": 5 * time.Minute, "set_boot": 2 * time.Minute, "uncordon": 2 * time.Minute, "reboot": 20 * time.Minute,
 	"reload_driver": 20 * time.Minute, "drain": 30 * time.Minute, kindValidate: 3 * time.Hour,
+	kindSetBIOS: 20 * time.Minute, kindUpdate: time.Hour, kindACCycle: 20 * time.Minute, kindResetBMC: 15 * time.Minute,
 }
 
 const usual = 10 * time.Minute
 
-// Asked is the ladder of one rung that is climbed for a request: its effect alone is verified.
-func Asked(kind string) Policy {
-	r := Rung{Kind: kind, Attempts: 1, Verify: usual}
+// Asked is the ladder of one rung that is climbed for a request, with its parameters: its effect
+// alone is verified.
+func Asked(kind string, with map[string]string) Policy {
+	r := Rung{Kind: kind, Attempts: 1, Verify: usual, With: With{values: with}}
 	if t, ok := within[kind]; ok {
 		r.Verify = t
 	}

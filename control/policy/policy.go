@@ -86,6 +86,9 @@ var ends = []string{
 
 // EndsWhatRuns reports whether a rung is destructive, by the policy or by its kind.
 func (r *Rung) EndsWhatRuns() bool {
+	if r.Kind == kindSetBIOS && r.With.values[Reset] != "true" { // what is set waits for a reset of somebody else
+		return !r.Person && r.Destructive
+	}
 	return !r.Person && (r.Destructive || slices.Contains(ends, r.Kind))
 }
 
@@ -105,6 +108,10 @@ const (
 	kindValidate  = "validate"
 	kindPowerOff  = "power_off"
 	kindSetBoot   = "set_boot"
+	kindSetBIOS   = "set_bios"
+	kindUpdate    = "update_firmware"
+	kindACCycle   = "ac_cycle"
+	kindResetBMC  = "reset_bmc"
 )
 
 // KindUncordon is the rung that gives a server back to its scheduler.

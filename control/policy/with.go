@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -49,6 +51,8 @@ var parameters = map[string]map[string]func(value string) error{
 	kindValidate: {"level": level},
 	kindPowerOff: {Force: truth},
 	kindSetBoot:  {"target": device},
+	kindSetBIOS:  {Reset: truth},
+	kindUpdate:   {Component: word, Version: word, Image: word, Digest: digest},
 }
 
 // BootTargets are what a server can be told to boot from once; none is what it is set to.
@@ -66,6 +70,9 @@ func (w *With) check(kind string) (errs []error) {
 	takes := parameters[kind]
 	for _, name := range slices.Sorted(maps.Keys(w.values)) {
 		valid, known := takes[name]
+		if !known && kind == kindSetBIOS && name != Force { // an attribute, which the controller knows
+			valid, known = attribute, true
+		}
 		var err error
 		switch {
 		case len(takes) == 0:
@@ -90,10 +97,50 @@ func (w *With) check(kind string) (errs []error) {
 	if _, ok := w.values["target"]; kind == kindSetBoot && !ok {
 		errs = append(errs, errors.New("it needs a target, as with: {target: pxe}"))
 	}
+	if kind == kindSetBIOS && len(Attributes(w.values)) == 0 {
+		errs = append(errs, errors.New("it needs attributes, as with: {BootMode: Uefi}"))
+	}
+	if kind == kindUpdate {
+		for _, name := range []string{Component, Version, Image, Digest} {
+			if _, ok := w.values[name]; !ok {
+				errs = append(errs, fmt.Errorf("it needs %s: component, version, image (a URL) and sha256 (its digest)", name))
+			}
+		}
+	}
 	if kind == kindConfigure && len(w.values) == 0 {
 		errs = append(errs, errors.New("it needs settings, as with: {power_limit: 500}"))
 	}
 	return errs
+}
+
+// Attributes are the BIOS attributes among the parameters of set_bios.
+func Attributes(with map[string]string) map[string]string {
+	out := maps.Clone(with)
+	delete(out, Reset)
+	delete(out, Force)
+	return out
+}
+
+func word(value string) error {
+	if value == "" {
+		return errors.New("it is empty")
+	}
+	return attribute(value)
+}
+
+func digest(value string) error {
+	if b, err := hex.DecodeString(value); err != nil || len(b) != sha256.Size {
+		return fmt.Errorf("%q is no SHA-256 digest: 64 hexadecimal digits", value)
+	}
+	return nil
+}
+
+func attribute(value string) error {
+	const most = 1024
+	if len(value) > most {
+		return fmt.Errorf("it is longer than %d bytes", most)
+	}
+	return nil
 }
 
 func watts(value string) error {

@@ -26,7 +26,7 @@ var (
 // command: nothing was done and nothing will be. All other errors leave it open.
 func Rejected(err error) bool {
 	var status *redfish.StatusError
-	return errors.Is(err, ErrUnsupported) || errors.Is(err, redfish.ErrNotFound) || errors.Is(err, ipmi.ErrRefused) ||
+	return errors.Is(err, ErrUnsupported) || errors.Is(err, redfish.ErrBefore) || errors.Is(err, redfish.ErrNotFound) || errors.Is(err, ipmi.ErrRefused) ||
 		errors.As(err, &status) && status.Status >= 400 && status.Status < 500
 }
 
@@ -135,6 +135,16 @@ func open(ctx context.Context, t Target, release func()) (Client, error) {
 		return &ipmiClient{c, release}, nil
 	}
 	return nil, ErrNoAddress
+}
+
+// Redfish returns what speaks Redfish in a client, for what no other protocol has; false for
+// another protocol.
+func Redfish(c Client) (*redfish.Client, bool) {
+	r, ok := c.(*redfishClient)
+	if !ok {
+		return nil, false
+	}
+	return r.c, true
 }
 
 type redfishClient struct {

@@ -260,6 +260,8 @@ AuditRow = TypedDict("AuditRow", {
 
 BiosRequest = TypedDict("BiosRequest", {
     "attributes": dict[str, str],
+    "force": NotRequired[bool],
+    "reset": NotRequired[bool],
 })
 
 Breaker = TypedDict("Breaker", {
@@ -691,6 +693,9 @@ Find = TypedDict("Find", {
 
 FirmwareRequest = TypedDict("FirmwareRequest", {
     "component": str,
+    "force": NotRequired[bool],
+    "image": str,
+    "sha256": str,
     "version": str,
 })
 
@@ -1479,7 +1484,7 @@ PoolRight = TypedDict("PoolRight", {
 })
 
 PowerRequest = TypedDict("PowerRequest", {
-    "action": Literal["power_on", "power_off", "reboot", "power_cycle", "nmi"],
+    "action": Literal["power_on", "power_off", "reboot", "power_cycle", "ac_cycle", "nmi", "reset_bmc"],
     "force": NotRequired[bool],
 })
 
@@ -1758,6 +1763,7 @@ ServerConfig = TypedDict("ServerConfig", {
     "bios_config": dict[str, Any],
     "created_at": str,
     "created_by": str,
+    "differences": list["ConfigDifference"],
     "id": str,
     "network_config": dict[str, Any],
     "raid_config": dict[str, Any],

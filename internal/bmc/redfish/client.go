@@ -93,6 +93,7 @@ type Client struct {
 	token      string
 	session    string // path of the session to delete
 	opened     bool   // a session was, once
+	kept       bool   // the session is left with the service
 	basic      bool   // the service knows no sessions, or has none left
 	seen       map[string]answer
 	flat       map[string]bool // collections that leave $expand unheeded
@@ -154,7 +155,7 @@ func (c *Client) SetCredentials(user, password string) { c.opt.User, c.opt.Passw
 
 // Close ends the session and the connection.
 func (c *Client) Close(ctx context.Context) {
-	if c.session != "" {
+	if c.session != "" && !c.kept {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 300*time.Millisecond)
 		defer cancel()
 		_, _, _ = c.once(ctx, http.MethodDelete, c.session, nil, nil)
@@ -163,19 +164,69 @@ func (c *Client) Close(ctx context.Context) {
 	c.tr.CloseIdleConnections()
 }
 
-// once sends one request and reads its answer.
-func (c *Client) once(ctx context.Context, method, path string, body any, header http.Header) ([]byte, *http.Response, error) {
-	var rd io.Reader
-	if body != nil {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			return nil, nil, err
-		}
-		rd = bytes.NewReader(raw)
+// Session is a login that was left with a service. A service that starts anew has forgotten it.
+type Session struct{ token, path string }
+
+// Keep leaves the session with the service when the client closes; ok is false where there is none.
+func (c *Client) Keep() (s Session, ok bool) {
+	if c.token == "" || c.session == "" {
+		return s, false
 	}
+	c.kept = true
+	return Session{c.token, c.session}, true
+}
+
+// Knows reports whether the service still knows a session that was left with it.
+func (c *Client) Knows(ctx context.Context, s Session) (bool, error) {
+	err := c.as(ctx, http.MethodGet, s)
+	if errors.Is(err, ErrAuth) || errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// End ends a session that was left with the service, where that knows it.
+func (c *Client) End(ctx context.Context, s Session) { _ = c.as(ctx, http.MethodDelete, s) }
+
+// as asks for a session with its own token.
+func (c *Client) as(ctx context.Context, method string, s Session) error {
+	token := c.token
+	c.token = s.token
+	defer func() { c.token = token }()
+	_, _, err := c.once(ctx, method, s.path, nil, nil)
+	return err
+}
+
+// once sends one request with a JSON body, or none, and reads its answer.
+func (c *Client) once(ctx context.Context, method, path string, body any, header http.Header) ([]byte, *http.Response, error) {
+	if body == nil {
+		return c.send(ctx, c.http, method, path, nil, header)
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.send(ctx, c.http, method, path, &payload{bytes.NewReader(raw), "application/json", int64(len(raw))}, header)
+}
+
+// payload is the body of a request.
+type payload struct {
+	io.Reader
+	kind string // its media type
+	size int64
+}
+
+// send sends one request over a client and reads its answer.
+func (c *Client) send(
+	ctx context.Context, over *http.Client, method, path string, body *payload, header http.Header,
+) ([]byte, *http.Response, error) {
 	ref, err := url.Parse(path)
 	if err != nil || ref.IsAbs() || ref.Host != "" || !strings.HasPrefix(ref.Path, "/") {
 		return nil, nil, fmt.Errorf("%w: link %q", ErrProtocol, path)
+	}
+	var rd io.Reader
+	if body != nil {
+		rd = body.Reader
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base.ResolveReference(ref).String(), rd)
 	if err != nil {
@@ -185,7 +236,8 @@ func (c *Client) once(ctx context.Context, method, path string, body any, header
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("OData-Version", "4.0")
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.ContentLength = body.size
+		req.Header.Set("Content-Type", body.kind)
 	}
 	switch {
 	case c.token != "":
@@ -194,7 +246,7 @@ func (c *Client) once(ctx context.Context, method, path string, body any, header
 		req.SetBasicAuth(c.opt.User, c.opt.Password)
 	}
 	c.asked++
-	resp, err := c.http.Do(req)
+	resp, err := over.Do(req)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -149,24 +149,6 @@ func (c *Client) post(ctx context.Context, path string, body any, requestID stri
 	return err
 }
 
-// ResetManager restarts the controller itself (Manager.Reset), gracefully.
-func (c *Client) ResetManager(ctx context.Context, requestID string) error {
-	root, err := c.Root(ctx)
-	if err != nil {
-		return err
-	}
-	managers, _, err := c.Members(ctx, orDefault(root.Link("Managers"), "/redfish/v1/Managers"))
-	if err != nil {
-		return err
-	}
-	for _, m := range managers {
-		if t := m.Object("Actions").Object("#Manager.Reset").String("target"); t != "" {
-			return c.post(ctx, t, map[string]string{"ResetType": "GracefulRestart"}, requestID)
-		}
-	}
-	return fmt.Errorf("%w: no manager of %s has a reset action", ErrNotFound, c.base.Host)
-}
-
 // SetBoot sets the boot source override: enabled is Once, Continuous or
 // Disabled; target is None, Pxe, Hdd, BiosSetup and so on; mode is UEFI, Legacy
 // or "" for what is set.

@@ -121,6 +121,7 @@ type GPU struct {
 // Fault says how a device's own answers go wrong.
 type Fault struct {
 	Mute       bool          // never answers
+	Away       bool          // nobody listens: it starts anew
 	Delay      time.Duration // before each answer
 	Garble     bool          // broken JSON, wrong checksums
 	IgnoreSets bool          // accepts a reset or a boot override (204) and does nothing
@@ -219,4 +220,60 @@ type Switch interface {
 	Watch() (changed <-chan struct{}, cancel func())
 	Now() time.Time
 	Fault() Fault
+}
+
+// Board is what a controller does beside power, sensors and logs: the BIOS of its system, firmware,
+// and its own restart. Methods may be called at the same time.
+type Board interface {
+	// BIOS returns the attributes in force, and those that the next start of the system puts in
+	// force; applied is when one last did.
+	BIOS() (attrs, pending map[string]any, applied time.Time)
+	// SetBIOS has attributes put in force at the next start.
+	SetBIOS(attrs map[string]any)
+	Firmware() []Firmware
+	// Update begins to install an image; the id is that of a task.
+	Update(image []byte, targets []string, via, requestID string) (task string, err error)
+	// Tasks are those that the controller has not forgotten.
+	Tasks() []Task
+	// Restart starts the controller anew, and leaves the system alone.
+	Restart(via, requestID string)
+	// Started is when the controller started, by its clock.
+	Started() time.Time
+}
+
+// Firmware is a part that has some.
+type Firmware struct {
+	ID, Name, Version string
+	Updateable        bool
+}
+
+// Task is an update under way, or one that has ended.
+type Task struct {
+	ID, State, Message string // State as Redfish names it: Running, Completed, Exception
+	Percent            int
+	Began, Ended       time.Time
+}
+
+// The attributes of a simulated BIOS (DSP0270, AttributeRegistry).
+
+// Attribute describes one.
+type Attribute struct {
+	Name     string
+	Kind     string // Enumeration, Integer, Boolean or String
+	Values   []string
+	Low, Top int
+	ReadOnly bool
+	Default  any
+}
+
+// Attributes are those of every simulated server.
+var Attributes = []Attribute{
+	{Name: "BootMode", Kind: "Enumeration", Values: []string{"Uefi", "Legacy"}, Default: "Uefi"},
+	{Name: "PowerProfile", Kind: "Enumeration", Values: []string{"Performance", "Balanced", "Efficiency"}, Default: "Balanced"},
+	{Name: "SMT", Kind: "Boolean", Default: true},
+	{Name: "NUMANodesPerSocket", Kind: "Integer", Low: 1, Top: 4, Default: 1.0},
+	{Name: "AssetTag", Kind: "String", Top: 32, Default: ""},
+	{Name: "SystemBIOSDate", Kind: "String", Top: 32, ReadOnly: true, Default: "02/21/2026"},
+	// A part that ignores what it is told, as some boards have.
+	{Name: "LockedBySetup", Kind: "Enumeration", Values: []string{"Enabled", "Disabled"}, Default: "Enabled"},
 }

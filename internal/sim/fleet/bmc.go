@@ -30,7 +30,7 @@ type bmc struct {
 func (b *bmc) Info() device.Info {
 	return device.Info{
 		Name: b.s.name, Manufacturer: "Auspex Simulations", Model: b.s.model, Serial: b.s.serial, UUID: b.s.uuid,
-		Firmware: "1.14.2", MACs: slices.Clone(b.s.macs), Users: []string{User},
+		Firmware: b.Firmware()[0].Version, MACs: slices.Clone(b.s.macs), Users: []string{User},
 	}
 }
 
@@ -123,6 +123,7 @@ func (b *bmc) Fault() device.Fault {
 	b.f.mu.Lock()
 	defer b.f.mu.Unlock()
 	v := b.s.bmc
+	v.Away = b.f.clock().Before(b.s.board.away)
 	if !slices.ContainsFunc(b.s.psus[:], func(p psu) bool { return p.input }) {
 		v.Mute = true
 	}

@@ -63,6 +63,7 @@ type server struct {
 	life  int // changes with each change of power: what was planned before no longer happens
 	klog  *kmsg.Log
 	bmc   device.Fault
+	board board
 	boot  device.Boot
 	skew  time.Duration
 
@@ -210,6 +211,7 @@ func (f *Fleet) newServer(rk *rack, index int, logPath string) *server {
 			energy: float64(f.rng.IntN(4e9)), replays: float64(f.rng.IntN(3)), sbeAgg: float64(f.rng.IntN(4)),
 		})
 	}
+	s.board = newBoard(f.now)
 	for i := range s.gpus {
 		g := &s.gpus[i]
 		g.set.ECC, g.eccNow = true, true
@@ -354,6 +356,8 @@ func (g *gpu) clearVolatile() {
 // startHost runs the firmware and boots the operating system.
 func (f *Fleet) startHost(s *server) {
 	s.host = hostFirmware
+	f.applyBIOS(s)
+	s.reset = f.now
 	for i := range s.gpus {
 		g := &s.gpus[i]
 		g.defaultSettings()

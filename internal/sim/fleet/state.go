@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -40,6 +41,10 @@ type ServerState struct {
 	Log      []device.LogRecord `json:"log"`
 	LogNext  uint16             `json:"log_next"`
 	LogEpoch time.Time          `json:"log_epoch"`
+	BIOS     map[string]any     `json:"bios,omitempty"`
+	Pending  map[string]any     `json:"bios_pending,omitempty"`
+	Firmware map[string]string  `json:"firmware,omitempty"` // versions, by id
+	Started  time.Time          `json:"bmc_started"`
 }
 
 // Alarms are the conditions that a board controller has told and not taken back.
@@ -156,6 +161,10 @@ func (s *server) state() ServerState {
 		Fault:  s.bmc,
 		Alarms: Alarms{NotRedundant: !s.redundant, Brake: s.brake, Temperature: s.tempAlarm, Starved: s.starved},
 		Log:    slices.Clone(s.sel), LogNext: s.selNext, LogEpoch: s.selEpoch,
+		BIOS: maps.Clone(s.board.bios), Pending: maps.Clone(s.board.pending), Firmware: map[string]string{}, Started: s.board.started,
+	}
+	for _, w := range s.board.firmware {
+		out.Firmware[w.ID] = w.Version
 	}
 	for i := range s.gpus {
 		g := &s.gpus[i]
@@ -223,6 +232,7 @@ func (s *server) restore(v ServerState, lossy bool) {
 	}
 	s.redundant, s.brake, s.tempAlarm, s.starved = !v.Alarms.NotRedundant, v.Alarms.Brake, v.Alarms.Temperature, v.Alarms.Starved
 	s.sel, s.selNext, s.selEpoch = slices.Clone(v.Log), v.LogNext, v.LogEpoch
+	s.board.restore(&v)
 	if lossy {
 		if s.selNext < 0xffff-recordGap {
 			s.selNext += recordGap

@@ -83,7 +83,7 @@ func (s *Server) Serve(ctx context.Context, conn net.PacketConn) error {
 			continue
 		}
 		f := s.b.Fault()
-		if f.Mute {
+		if f.Mute || f.Away {
 			s.dropped.Add(1)
 			continue
 		}

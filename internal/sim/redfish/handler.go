@@ -43,6 +43,7 @@ type problem struct {
 // handler is the service of one controller.
 type handler struct {
 	b        device.BMC
+	board    device.Board // nil where the controller does nothing with its board
 	sessions sessions
 }
 
@@ -51,7 +52,9 @@ type handler struct {
 // controller holds a request until the client goes away, so end its server with
 // Close, not with Shutdown.
 func NewHandler(b device.BMC) http.Handler {
-	return &handler{b: b, sessions: sessions{byToken: map[string]*session{}}}
+	h := &handler{b: b, sessions: sessions{byToken: map[string]*session{}}}
+	h.board, _ = b.(device.Board)
+	return h
 }
 
 // ServeHTTP implements [http.Handler].
@@ -63,6 +66,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f := h.b.Fault()
+	if f.Away {
+		panic(http.ErrAbortHandler)
+	}
+	if h.board != nil {
+		h.sessions.since(h.board.Started())
+	}
 	if f.Mute {
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
@@ -176,7 +185,7 @@ func (h *handler) allowed(path string) string {
 	switch {
 	case path == sessionsPath:
 		return "GET, HEAD, POST"
-	case path == systemPath, path == managerPath:
+	case path == systemPath, path == managerPath, path == biosNextPath && h.board != nil:
 		return "GET, HEAD, PATCH"
 	case strings.HasPrefix(path, sessionsPath+"/"):
 		return "GET, HEAD, DELETE"
@@ -203,7 +212,7 @@ func etag(doc object) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	writable, err := hash(doc["Boot"])
+	writable, err := hash([]any{doc["Boot"], doc["Attributes"]})
 	return `W/"` + whole + "-" + writable + `"`, err
 }
 
@@ -325,6 +334,12 @@ func (h *handler) post(w http.ResponseWriter, r *http.Request, path string, body
 		h.b.ClearLog()
 		w.WriteHeader(http.StatusNoContent)
 	default:
+		if do := map[string]func(http.ResponseWriter, *http.Request, []byte){
+			managerTarget: h.restart, simpleTarget: h.simpleUpdate, pushPath: h.push,
+		}[path]; do != nil && h.board != nil {
+			do(w, r, body)
+			return
+		}
 		if h.view().resource(path, query{top: -1}) == nil {
 			h.missing(w, path)
 			return
@@ -380,7 +395,7 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request, body []byte) {
 }
 
 func (h *handler) patch(w http.ResponseWriter, r *http.Request, path string, body []byte) {
-	if path != systemPath && path != managerPath {
+	if path != systemPath && path != managerPath && (path != biosNextPath || h.board == nil) {
 		if h.view().resource(path, query{top: -1}) == nil {
 			h.missing(w, path)
 			return
@@ -403,9 +418,12 @@ func (h *handler) patch(w http.ResponseWriter, r *http.Request, path string, bod
 			return
 		}
 	}
-	if path == systemPath {
+	switch path {
+	case systemPath:
 		p = h.patchSystem(doc)
-	} else {
+	case biosNextPath:
+		p = h.patchBIOS(doc)
+	default:
 		p = h.patchManager(doc)
 	}
 	if p != nil {

@@ -80,6 +80,9 @@ func (v *view) resource(path string, q query) object {
 		path = path[:i]
 	}
 	path = cleanPath(path)
+	if doc := v.boardPart(path); doc != nil {
+		return doc
+	}
 	switch path {
 	case "/redfish":
 		return object{"v1": root + "/"}
@@ -166,7 +169,7 @@ func (v *view) resource(path string, q query) object {
 }
 
 func (v *view) root() object {
-	return object{
+	doc := object{
 		"@odata.id": root, "@odata.type": "#ServiceRoot.v1_17_0.ServiceRoot", "Id": "RootService", "Name": "Root Service",
 		"RedfishVersion": "1.20.0", "UUID": v.info.UUID, "Vendor": v.info.Manufacturer, "Product": v.info.Model,
 		"ProtocolFeaturesSupported": object{
@@ -176,9 +179,14 @@ func (v *view) root() object {
 		},
 		"Systems": link(root + "/Systems"), "Chassis": link(root + "/Chassis"), "Managers": link(root + "/Managers"),
 		"SessionService": link(root + "/SessionService"), "TelemetryService": link(root + "/TelemetryService"),
-		"UpdateService": link(root + "/UpdateService"),
-		"Links":         object{"Sessions": link(sessionsPath), "ManagerProvidingService": link(managerPath)},
+		"UpdateService": link(root + "/UpdateService"), "TaskService": link(root + "/TaskService"), "Registries": link(root + "/Registries"),
+		"Links": object{"Sessions": link(sessionsPath), "ManagerProvidingService": link(managerPath)},
 	}
+	if v.h.board == nil {
+		delete(doc, "TaskService")
+		delete(doc, "Registries")
+	}
+	return doc
 }
 
 // health rolls up what the sensors, power supplies and GPUs say.
@@ -209,7 +217,7 @@ func (v *view) health() string {
 func (v *view) system() object {
 	boot := v.h.b.Boot()
 	cpus := len(v.parts("cpu"))
-	return object{
+	doc := object{
 		"@odata.id": systemPath, "@odata.type": "#ComputerSystem.v1_22_1.ComputerSystem", "Id": "System_0", "Name": v.info.Name,
 		"SystemType": "Physical", "Manufacturer": v.info.Manufacturer, "Model": v.info.Model, "SerialNumber": v.info.Serial, "UUID": v.info.UUID,
 		"HostName": v.info.Name, "PowerState": string(v.h.b.Power()), "LastResetTime": stamp(v.h.b.LastReset()), "Status": enabled(v.health()),
@@ -226,15 +234,24 @@ func (v *view) system() object {
 		"LogServices": link(systemPath + "/LogServices"),
 		"Links":       object{"Chassis": []object{link(boardPath)}, "ManagedBy": []object{link(managerPath)}},
 	}
+	if v.h.board != nil {
+		doc["Bios"] = link(biosPath)
+	}
+	return doc
 }
 
 func (v *view) manager() object {
-	return object{
+	doc := object{
 		"@odata.id": managerPath, "@odata.type": "#Manager.v1_19_1.Manager", "Id": "BMC_0", "Name": "BMC", "ManagerType": "BMC",
 		"FirmwareVersion": v.info.Firmware, "Model": "BMC", "DateTime": stamp(v.h.b.Now()), "DateTimeLocalOffset": "+00:00",
 		"PowerState": "On", "Status": enabled("OK"),
 		"Links": object{"ManagerForServers": []object{link(systemPath)}, "ManagerForChassis": []object{link(boardPath)}},
 	}
+	if v.h.board != nil {
+		doc["LastResetTime"] = stamp(v.h.board.Started())
+		doc["Actions"] = object{"#Manager.Reset": object{"target": managerTarget, "ResetType@Redfish.AllowableValues": managerResets}}
+	}
+	return doc
 }
 
 // parts lists the names of a kind of part that sensors know, such as psu0, psu1.

@@ -30,6 +30,7 @@ type session struct {
 
 type sessions struct {
 	mu      sync.Mutex
+	started time.Time // of the controller
 	last    int
 	byToken map[string]*session
 }
@@ -55,6 +56,16 @@ func (s *sessions) add(user string) (session, bool) {
 	x := &session{id: strconv.Itoa(s.last), user: user, token: rand.Text(), created: now, used: now}
 	s.byToken[x.token] = x
 	return *x, true
+}
+
+// since drops all where the controller has started anew.
+func (s *sessions) since(started time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.started.Equal(started) {
+		clear(s.byToken)
+	}
+	s.started = started
 }
 
 // use finds a session by its token and prolongs it.
