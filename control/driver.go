@@ -31,11 +31,20 @@ type Settings struct {
 	// Resource finds a resource of the inventory.
 	Resource func(id string) (schemas.Resource, bool)
 	Secrets  Secrets
+	// Outlets returns what feeds the power supplies of a server; nil knows of none.
+	Outlets func(server string) []Outlet
 	// Gate keeps collectors and control from speaking to one board controller at the
 	// same time; nil lets everyone through.
 	Gate *bmc.Gate
 	// Tunnels reaches the agents that dial in; nil where none can.
 	Tunnels Tunnels
+}
+
+// Outlet feeds a power supply of a server, as the inventory has it.
+type Outlet struct {
+	Supply string           // the power supply
+	PDU    schemas.Resource // the zero one where the inventory has none for it
+	ID     string           // of the outlet; empty where the inventory does not say
 }
 
 // Tunnels opens connections to agents that have dialled in.

@@ -61,8 +61,14 @@ const (
 	// board controller's `GPU_SXM_1` or the system's `ens1f0np0`.
 	AttrAliases = "aliases"
 	AttrFeed    = "feed"
-	AttrRail    = "rail"
-	AttrTier    = "tier"
+	// AttrOutlet is the outlet that a power supply hangs on, by its id or its path in Redfish at the
+	// PDU that powers it.
+	AttrOutlet = "outlet"
+	// AttrOutletURL is the Redfish address of a PDU whose outlets control may switch; collectors of board
+	// controllers leave it alone.
+	AttrOutletURL = "outlet_url"
+	AttrRail   = "rail"
+	AttrTier   = "tier"
 	// What a server or GPU is given to people by (internal/store/estate).
 	AttrStatus        = "status" // of a new server: a state that its life may begin in
 	AttrPool          = "pool"   // of a new server

@@ -24,7 +24,7 @@ import (
 // yard is a simulated fleet on the machine's clock, with a place that firmware comes from.
 type yard struct {
 	*fleet.Fleet
-	store string            // URL
+	store string // URL
 	mu    sync.Mutex
 	files map[string]string // of it
 	urls  map[string]string // of controllers
