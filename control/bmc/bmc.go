@@ -69,13 +69,21 @@ func (c *Config) Validate() error {
 	return c.TLS.Validate()
 }
 
-// Remediators implements [control.Driver].
-func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator, error) {
-	trusted, err := c.Client()
+// Reliefs implements [control.Relief]: servers without a node agent restart through their controllers.
+func (c *Config) Reliefs(s control.Settings) (map[string]control.Remediator, error) {
+	open, _, err := c.opener(s)
 	if err != nil {
 		return nil, err
 	}
-	open := func(ctx context.Context, server string) (controller, error) {
+	return map[string]control.Remediator{"reboot": reboot{hand{open}}}, nil
+}
+
+// opener reaches the controllers of servers.
+func (c *Config) opener(s control.Settings) (open func(ctx context.Context, server string) (controller, error), trusted *tls.Config, err error) {
+	if trusted, err = c.Client(); err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, server string) (controller, error) {
 		t, err := c.target(ctx, s, server)
 		if err != nil {
 			return controller{}, fmt.Errorf("%w: %w", control.ErrCannot, err)
@@ -86,6 +94,14 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 			return controller{}, err
 		}
 		return controller{client}, nil
+	}, trusted, nil
+}
+
+// Remediators implements [control.Driver].
+func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator, error) {
+	open, trusted, err := c.opener(s)
+	if err != nil {
+		return nil, err
 	}
 	hand := hand{open}
 	return map[string]control.Remediator{

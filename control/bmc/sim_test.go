@@ -113,7 +113,7 @@ func (y *yard) remediators(t *testing.T) map[string]control.Remediator {
 func ends(t *testing.T, r control.Remediator, s control.Step, within time.Duration) (control.Verdict, string) {
 	t.Helper()
 	last := ""
-	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) { // between two looks at a model that runs on the clock
 		v, how, err := r.Verify(t.Context(), s)
 		if err != nil {
 			last = err.Error()
