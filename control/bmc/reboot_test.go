@@ -39,7 +39,9 @@ func TestConformanceOfAReboot(t *testing.T) {
 // relief is what a driver does where another does not reach a server.
 type relief struct{ *Config }
 
-func (r relief) Remediators(s control.Settings) (map[string]control.Remediator, error) { return r.Reliefs(s) }
+func (r relief) Remediators(s control.Settings) (map[string]control.Remediator, error) {
+	return r.Reliefs(s)
+}
 
 // A server without a node agent restarts through its controller; one with an agent through that, also
 // where it does not answer.
