@@ -24,6 +24,45 @@ type Driver interface {
 	Remediators(s Settings) (map[string]Remediator, error)
 }
 
+// Relief is a driver that knows another way of what a driver before it does, for servers that this one does
+// not reach.
+type Relief interface {
+	// Reliefs makes what does the steps there, by kind of rung.
+	Reliefs(s Settings) (map[string]Remediator, error)
+}
+
+// Reacher is a remediator that knows, by the inventory alone, on which servers it can do anything.
+type Reacher interface {
+	Remediator
+	Reaches(server string) bool
+}
+
+// either does the steps of a server in the one way where that reaches it, else in the other.
+type either struct {
+	one   Reacher
+	other Remediator
+}
+
+func (e either) of(s Step) Remediator {
+	if e.one.Reaches(s.Server) {
+		return e.one
+	}
+	return e.other
+}
+
+// Plan implements Remediator.
+func (e either) Plan(ctx context.Context, s Step) (schemas.Sentence, error) {
+	return e.of(s).Plan(ctx, s)
+}
+
+// Apply implements Remediator.
+func (e either) Apply(ctx context.Context, s Step) error { return e.of(s).Apply(ctx, s) }
+
+// Verify implements Remediator.
+func (e either) Verify(ctx context.Context, s Step) (Verdict, schemas.Sentence, error) {
+	return e.of(s).Verify(ctx, s)
+}
+
 // Settings is what the program, not the user, gives a driver.
 type Settings struct {
 	Log *slog.Logger
@@ -31,11 +70,20 @@ type Settings struct {
 	// Resource finds a resource of the inventory.
 	Resource func(id string) (schemas.Resource, bool)
 	Secrets  Secrets
+	// Outlets returns what feeds the power supplies of a server; nil knows of none.
+	Outlets func(server string) []Outlet
 	// Gate keeps collectors and control from speaking to one board controller at the
 	// same time; nil lets everyone through.
 	Gate *bmc.Gate
 	// Tunnels reaches the agents that dial in; nil where none can.
 	Tunnels Tunnels
+}
+
+// Outlet feeds a power supply of a server, as the inventory has it.
+type Outlet struct {
+	Supply string           // the power supply
+	PDU    schemas.Resource // the zero one where the inventory has none for it
+	ID     string           // of the outlet; empty where the inventory does not say
 }
 
 // Tunnels opens connections to agents that have dialled in.
@@ -115,6 +163,24 @@ func (d Drivers) Remediators(s Settings) (map[string]Remediator, error) {
 				return nil, fmt.Errorf("control.%s and control.%s both do %s: configure one of them", other, name, kind)
 			}
 			all[kind], by[kind] = r, name
+		}
+	}
+	for _, name := range d.Keys() {
+		relief, ok := d[name].(Relief)
+		if !ok {
+			continue
+		}
+		some, err := relief.Reliefs(s)
+		if err != nil {
+			return nil, fmt.Errorf("control.%s: %w", name, err)
+		}
+		for kind, r := range some {
+			switch first := all[kind].(type) {
+			case nil:
+				all[kind] = r
+			case Reacher:
+				all[kind] = either{first, r}
+			}
 		}
 	}
 	return all, nil

@@ -61,8 +61,14 @@ const (
 	// board controller's `GPU_SXM_1` or the system's `ens1f0np0`.
 	AttrAliases = "aliases"
 	AttrFeed    = "feed"
-	AttrRail    = "rail"
-	AttrTier    = "tier"
+	// AttrOutlet is the outlet that a power supply hangs on, by its id or its path in Redfish at the
+	// PDU that powers it.
+	AttrOutlet = "outlet"
+	// AttrOutletURL is the Redfish address of a PDU whose outlets control may switch; collectors of board
+	// controllers leave it alone.
+	AttrOutletURL = "outlet_url"
+	AttrRail      = "rail"
+	AttrTier      = "tier"
 	// What a server is installed by (internal/provision).
 	AttrArchitecture = "architecture" // of a server: x86_64 or aarch64
 	AttrBootMode     = "boot_mode"    // of a server: uefi or bios

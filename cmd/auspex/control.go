@@ -26,7 +26,7 @@ func (s *stack) control() []run.Component {
 	return []run.Component{s.lasting("control", func(reg prometheus.Registerer) (run.Component, error) {
 		remediators, err := s.cfg.Control.Drivers.Remediators(control.Settings{
 			Log: s.log, Now: time.Now, Resource: func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) },
-			Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(),
+			Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(), Outlets: outlets(s.inv),
 		})
 		if err != nil {
 			return nil, err
@@ -41,6 +41,27 @@ func (s *stack) control() []run.Component {
 			Maintenance: windows{s.inv, maintenance.New(s.db)}, Groups: &groups{inv: s.inv, db: s.db},
 		})
 	})}
+}
+
+// outlets finds what feeds the power supplies of servers, in the inventory of the moment.
+func outlets(inv *cmdb.Inventory) func(server string) []control.Outlet {
+	return func(server string) (out []control.Outlet) {
+		names := inv.Snapshot()
+		for _, id := range names.Children(server) {
+			supply, ok := names.Resource(id)
+			if !ok || supply.Kind != schemas.KindPSU {
+				continue
+			}
+			o := control.Outlet{Supply: id, ID: supply.Attrs.Get(schemas.AttrOutlet)}
+			for _, l := range names.Links(id) {
+				if l.Kind == schemas.LinkPowers && l.To == id {
+					o.PDU, _ = names.Resource(l.From)
+				}
+			}
+			out = append(out, o)
+		}
+		return out
+	}
 }
 
 // windows is the work that was declared, over an inventory.

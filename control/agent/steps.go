@@ -216,6 +216,12 @@ func (r reload) Verify(ctx context.Context, s control.Step) (control.Verdict, sc
 // reboot is the remediator of the rung of that name.
 type reboot struct{ hand }
 
+// Reaches implements control.Reacher.
+func (r reboot) Reaches(server string) bool {
+	is, ok := r.settings.Resource(server)
+	return ok && is.Attrs.Get(schemas.AttrAgentAddress) != ""
+}
+
 // Plan implements control.Remediator.
 func (r reboot) Plan(ctx context.Context, s control.Step) (schemas.Sentence, error) {
 	if _, err := r.would(ctx, s); err != nil {

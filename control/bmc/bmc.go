@@ -5,6 +5,7 @@ package bmc
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -36,6 +37,9 @@ type Config struct {
 	Images []string `yaml:"images"`
 	// ImageTime bounds how long an image may take to be read, and to be sent to a BMC.
 	ImageTime time.Duration `yaml:"image_time"`
+	// OutletOff is how long a server is without its mains in an AC cycle, where its PDUs do not cycle
+	// outlets by themselves.
+	OutletOff time.Duration `yaml:"outlet_off"`
 }
 
 // Default returns the defaults.
@@ -54,6 +58,9 @@ func (c *Config) Validate() error {
 	if c.ImageTime <= 0 {
 		return errors.New("image_time must be positive")
 	}
+	if c.OutletOff <= 0 {
+		return errors.New("outlet_off must be positive")
+	}
 	for i, from := range c.Images {
 		if u, err := url.Parse(from); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
 			return fmt.Errorf("images[%d]: want http://HOST/PATH or https://HOST/PATH, without a user", i)
@@ -62,13 +69,21 @@ func (c *Config) Validate() error {
 	return c.TLS.Validate()
 }
 
-// Remediators implements [control.Driver].
-func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator, error) {
-	trusted, err := c.Client()
+// Reliefs implements [control.Relief]: servers without a node agent restart through their controllers.
+func (c *Config) Reliefs(s control.Settings) (map[string]control.Remediator, error) {
+	open, _, err := c.opener(s)
 	if err != nil {
 		return nil, err
 	}
-	open := func(ctx context.Context, server string) (controller, error) {
+	return map[string]control.Remediator{"reboot": reboot{hand{open}}}, nil
+}
+
+// opener reaches the controllers of servers.
+func (c *Config) opener(s control.Settings) (open func(ctx context.Context, server string) (controller, error), trusted *tls.Config, err error) {
+	if trusted, err = c.Client(); err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, server string) (controller, error) {
 		t, err := c.target(ctx, s, server)
 		if err != nil {
 			return controller{}, fmt.Errorf("%w: %w", control.ErrCannot, err)
@@ -79,6 +94,14 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 			return controller{}, err
 		}
 		return controller{client}, nil
+	}, trusted, nil
+}
+
+// Remediators implements [control.Driver].
+func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator, error) {
+	open, trusted, err := c.opener(s)
+	if err != nil {
+		return nil, err
 	}
 	hand := hand{open}
 	return map[string]control.Remediator{
@@ -86,6 +109,9 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 		"power_on":    turn{hand, bmc.PowerOn}, "power_off": turn{hand, bmc.PowerOff}, "nmi": interrupt{hand}, "set_boot": boot{hand},
 		"reset_bmc": &restart{hand: hand, seen: map[string]*trace{}}, "set_bios": settings{hand},
 		"update_firmware": &update{hand: hand, images: images{c.Images, c.ImageTime}, seen: map[string]*installing{}},
+		"ac_cycle": &mains{hand: hand, outlets: s.Outlets, off: c.OutletOff, seen: map[string]*dark{}, unit: func(ctx context.Context, pdu schemas.Resource) (bmc.Client, error) {
+			return c.unit(ctx, s, pdu, trusted)
+		}},
 	}, nil
 }
 
@@ -109,6 +135,18 @@ func (c *Config) target(ctx context.Context, s control.Settings, server string) 
 		t.User, t.Password, err = s.Secrets.Secret(ctx, ref)
 	}
 	return t, err
+}
+
+// unit opens a power distribution unit.
+func (c *Config) unit(ctx context.Context, s control.Settings, pdu schemas.Resource, trusted *tls.Config) (bmc.Client, error) {
+	t := bmc.Target{Server: pdu.ID, RedfishURL: address(pdu), Timeout: c.Timeout, Gate: s.Gate, TLS: trusted}
+	if ref := pdu.Attrs.Get(schemas.AttrCredential); ref != "" {
+		var err error
+		if t.User, t.Password, err = s.Secrets.Secret(ctx, ref); err != nil {
+			return nil, fmt.Errorf("%w: %w", control.ErrCannot, err)
+		}
+	}
+	return bmc.Open(ctx, t)
 }
 
 // controller is a board controller as a power cycle wants it.

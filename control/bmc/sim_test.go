@@ -24,7 +24,7 @@ import (
 // yard is a simulated fleet on the machine's clock, with a place that firmware comes from.
 type yard struct {
 	*fleet.Fleet
-	store string            // URL
+	store string // URL
 	mu    sync.Mutex
 	files map[string]string // of it
 	urls  map[string]string // of controllers
@@ -113,7 +113,7 @@ func (y *yard) remediators(t *testing.T) map[string]control.Remediator {
 func ends(t *testing.T, r control.Remediator, s control.Step, within time.Duration) (control.Verdict, string) {
 	t.Helper()
 	last := ""
-	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) { // between two looks at a model that runs on the clock
 		v, how, err := r.Verify(t.Context(), s)
 		if err != nil {
 			last = err.Error()

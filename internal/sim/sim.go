@@ -375,6 +375,8 @@ func (s *simulator) listen(ctx context.Context) (schemas.Topology, error) {
 			err = s.listenServer(ctx, r, tlsConfig)
 		case schemas.KindSwitch:
 			err = s.listenSwitch(r, tlsConfig)
+		case schemas.KindPDU:
+			err = s.listenPDU(r, tlsConfig)
 		}
 		if err != nil {
 			return t, fmt.Errorf("open endpoints of %s: %w", r.ID, err)
@@ -421,6 +423,16 @@ func (s *simulator) listenServer(ctx context.Context, r *schemas.Resource, tlsCo
 	}
 	r.Attrs = r.Attrs.With(schemas.AttrCredential, Credential)
 	return s.listenAgent(ctx, r, log)
+}
+
+func (s *simulator) listenPDU(r *schemas.Resource, tlsConfig *tls.Config) error {
+	l, err := s.tcp(r.ID + "/redfish")
+	if err != nil {
+		return err
+	}
+	s.serveHTTP(l, redfish.NewPDUHandler(s.fleet.PDU(r.ID)), tlsConfig)
+	r.Attrs = r.Attrs.With(schemas.AttrOutletURL, "https://"+l.Addr().String()).With(schemas.AttrCredential, Credential)
+	return nil
 }
 
 func (s *simulator) listenAgent(ctx context.Context, r *schemas.Resource, log string) error {

@@ -277,3 +277,22 @@ var Attributes = []Attribute{
 	// A part that ignores what it is told, as some boards have.
 	{Name: "LockedBySetup", Kind: "Enumeration", Values: []string{"Enabled", "Disabled"}, Default: "Enabled"},
 }
+
+// Outlet is one of a PDU.
+type Outlet struct {
+	ID, Feeds string // what hangs on it
+	On        bool
+}
+
+// PDU is a power distribution unit with outlets that can be switched. Methods may be called at the same time.
+type PDU interface {
+	Info() Info
+	Password(user string) (string, bool)
+	Outlets() []Outlet
+	// Switch turns an outlet on or off, or off and on again after [CycleDelay]: On, Off or PowerCycle.
+	Switch(id, state, requestID string) error
+	Fault() Fault
+}
+
+// CycleDelay is how long an outlet that is cycled is without power.
+const CycleDelay = 5 * time.Second

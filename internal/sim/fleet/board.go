@@ -18,6 +18,9 @@ const (
 	installStep = 500 * time.Millisecond // a tenth of an update
 )
 
+// running is for how long controllers have been running when a fleet is made.
+const running = 90 * 24 * time.Hour
+
 // LockedAttribute is the BIOS attribute that no setting changes, whatever the controller says.
 const LockedAttribute = "LockedBySetup"
 
@@ -30,10 +33,11 @@ type board struct {
 	lastTask      int
 	started       time.Time // by the model's clock
 	away          time.Time // until when it starts
+	dark          bool      // not even standby power is left
 }
 
 func newBoard(now time.Time) board {
-	b := board{bios: map[string]any{}, pending: map[string]any{}, started: now, firmware: []device.Firmware{
+	b := board{bios: map[string]any{}, pending: map[string]any{}, started: now.Add(-running), firmware: []device.Firmware{
 		{ID: "FW_BMC_0", Name: "BMC firmware", Version: bmcFirmware, Updateable: true},
 		{ID: "FW_BIOS_0", Name: "BIOS firmware", Version: "1.6.7", Updateable: true},
 		{ID: "FW_PSU_0", Name: "Power supply firmware", Version: "2.0.1"},

@@ -26,7 +26,7 @@ func (f *Fleet) SetFeed(name string, live bool) error {
 		for i := range s.psus {
 			if s.feedOf(i) == p.feed {
 				f.after(f.jitter(100*time.Millisecond, time.Second), func() {
-					f.setInput(s, i, p.live)
+					f.setInput(s, i, p.live && !s.psus[i].off)
 				})
 			}
 		}

@@ -288,10 +288,11 @@ type rack struct {
 }
 
 type pdu struct {
-	name string
-	feed int
-	rack *rack
-	live bool
+	name  string
+	feed  int
+	rack  *rack
+	live  bool
+	stuck bool // its outlets say yes, and stay as they are
 }
 
 type crac struct {

@@ -90,7 +90,7 @@ func (f *Fleet) serverResources(s *server, add func(id, kind, parent string, att
 	}
 	for i := range s.psus {
 		feed := s.feedOf(i)
-		id := part(schemas.KindPSU, fmt.Sprintf("psu%d", i), map[string]string{schemas.AttrFeed: [2]string{"A", "B"}[feed]})
+		id := part(schemas.KindPSU, fmt.Sprintf("psu%d", i), map[string]string{schemas.AttrFeed: [2]string{"A", "B"}[feed], schemas.AttrOutlet: outletOf(s, i)})
 		link(schemas.LinkPowers, s.rack.pdus[feed].name, id)
 	}
 	for i := range s.fans {

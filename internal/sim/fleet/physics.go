@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"auspex/internal/sim/device"
@@ -298,6 +299,13 @@ func (f *Fleet) setInput(s *server, i int, live bool) {
 		return
 	}
 	p.input = live
+	switch fed := slices.ContainsFunc(s.psus[:], func(p psu) bool { return p.input }); {
+	case !fed:
+		s.board.dark = true
+	case s.board.dark: // standby power is back, and the controller starts
+		s.board.dark = false
+		f.restartBMC(s)
+	}
 	f.selAdd(s, recInput(i, !live))
 	f.powerChanged(s)
 }

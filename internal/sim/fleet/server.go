@@ -145,6 +145,7 @@ type gpu struct {
 
 type psu struct {
 	input  bool // the feed gives power
+	off    bool // its outlet is switched off
 	failed bool
 	watts  float64
 	volts  float64

@@ -309,6 +309,7 @@ func (f *Fleet) Repair() []string {
 				s.psus[i].failed = false
 				f.selAdd(s, recPSUFailed(i, false))
 			}
+			s.psus[i].off = false
 			f.setInput(s, i, true)
 		}
 		f.powerChanged(s)

@@ -16,6 +16,7 @@ const (
 	KindRecord   = "record"   // a record of an event log, as one protocol shows it
 	KindReset    = "reset"    // a BMC took a request to change the power; Type is "accepted" or "ignored"
 	KindUpdate   = "update"   // a BMC took an image to install; Code is part and version
+	KindOutlet   = "outlet"   // a PDU took a request to switch an outlet; Code is the state, Type as of a reset
 	KindAct      = "act"      // the tools of a node agent were asked for Code, an act; Type is "begun", "done" or "failed"
 	KindPower    = "power"    // the power state changed; Code is the new state
 	KindCrossing = "crossing" // a value crossed its limit; Type is "expected" or "crossed"
