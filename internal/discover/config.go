@@ -162,7 +162,11 @@ func (c *Config) Plan(ranges []string, ports ...int) ([]netip.Addr, error) {
 		total += math.Exp2(float64(p.Addr().BitLen() - p.Bits()))
 	}
 	if total > float64(c.MaxAddresses) {
-		return nil, &FieldError{"ranges", fmt.Sprintf("have %.4g addresses together; a sweep has at most %d (discovery.max_addresses)", total, c.MaxAddresses)}
+		digits := 4 // of IPv6 there may be more than anybody counts
+		if total < 1e9 {
+			digits = 10
+		}
+		return nil, &FieldError{"ranges", fmt.Sprintf("have %.*g addresses together; a sweep has at most %d (discovery.max_addresses)", digits, total, c.MaxAddresses)}
 	}
 	var out []netip.Addr
 	for _, p := range all {

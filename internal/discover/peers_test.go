@@ -3,7 +3,6 @@ package discover_test
 import (
 	"context"
 	"crypto/tls"
-	"io"
 	"log/slog"
 	"net/netip"
 	"net/url"
@@ -52,7 +51,7 @@ func sweepsWith(t *testing.T, trusted func() (*tls.Config, error)) *sweeper {
 	c := discover.DefaultConfig()
 	c.Ranges, c.Ports = []string{"127.0.0.0/8"}, []string{"1024-65535"}
 	r := discover.NewRunner(c, discover.Deps{
-		Sweeps: discoveries.New(s.db), Inventory: s.inv, TLS: trusted, Gate: bmc.NewGate(), Holder: "one", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Sweeps: discoveries.New(s.db), Inventory: s.inv, TLS: trusted, Gate: bmc.NewGate(), Holder: "one", Log: slog.New(slog.DiscardHandler),
 		Secret: func(context.Context, string) (user, password string, err error) { return "admin", "secret", nil },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
