@@ -31,7 +31,7 @@ func TestEveryListCanBeHadAsLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fill := strings.NewReplacer("/webhooks/{id}", "/webhooks/chat", "/users/{id}", "/users/li", "/incidents/{id}", "/incidents/i-1042", "/gpus/{id}", "/gpus/"+ids["gpu"][0], "{id}", ids["server"][0])
+	fill := strings.NewReplacer("/webhooks/{id}", "/webhooks/chat", "/templates/{id}", "/templates/plain", "/users/{id}", "/users/li", "/incidents/{id}", "/incidents/i-1042", "/gpus/{id}", "/gpus/"+ids["gpu"][0], "{id}", ids["server"][0])
 	lists := 0
 	for path, item := range doc.Paths.Map() {
 		op := item.Get

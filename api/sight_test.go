@@ -137,6 +137,7 @@ func TestATenantReadsNothingOfAnother(t *testing.T) {
 		"/operations/": asked.ID, "/servers/": "gpu-r01-03", "/gpus/": url.PathEscape("gpu-r01-03/gpu4"), "/resources/": "gpu-r01-03", "/assets/": "gpu-r01-03",
 		"/machines/": "gpu-r01-03", "/maintenance/": "m-1", "/workflows/": "none", "/webhooks/": "none", "/pools/": "default", "/quotas/": "none",
 		"/reservations/": "none", "/proposals/": "none", "/discoveries/": "none", "/conflicts/": "none", "/grants/": "none", "/tokens/": "none",
+		"/templates/": "none", "/hardware/": "gpu-r01-03",
 	}
 	shown := 0
 	for id, op := range operations(t) {

@@ -1636,7 +1636,7 @@ func (c *Client) DeleteTemplate(ctx context.Context, id string, opts ...Option) 
 // RenderTemplate: Fill a template in for a server, and store nothing. What comes of it is checked as Tinkerbell would,
 // and each fault is told with its line of the template. Secrets are masked as `(hidden)`.
 func (c *Client) RenderTemplate(ctx context.Context, id string, body NewRendering, opts ...Option) (schemas.RenderedTemplate, error) {
-	return one[schemas.RenderedTemplate](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "templates/" + url.PathEscape(id) + "/render", Body: body}, opts)
+	return one[schemas.RenderedTemplate](ctx, c, Request{Method: http.MethodPost, Path: "templates/" + url.PathEscape(id) + "/render", Body: body}, opts)
 }
 
 // ListTemplateVersionsParams are the parameters of [Client.ListTemplateVersions]; what is zero is not sent.

@@ -5271,12 +5271,6 @@ type UpdateTemplateParams struct {
 	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
 }
 
-// RenderTemplateParams defines parameters for RenderTemplate.
-type RenderTemplateParams struct {
-	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
-	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
-}
-
 // ListTemplateVersionsParams defines parameters for ListTemplateVersions.
 type ListTemplateVersionsParams struct {
 	// After `next` of the previous page, of the same list in the same order
@@ -6011,7 +6005,7 @@ type ServerInterface interface {
 	UpdateTemplate(c *fiber.Ctx, id QueryTemplate, params UpdateTemplateParams) error
 	// RenderTemplate Fill a template in for a server, and store nothing
 	// (POST /templates/{id}/render)
-	RenderTemplate(c *fiber.Ctx, id QueryTemplate, params RenderTemplateParams) error
+	RenderTemplate(c *fiber.Ctx, id QueryTemplate) error
 	// ListTemplateVersions List the versions of a template, the latest first, without their texts
 	// (GET /templates/{id}/versions)
 	ListTemplateVersions(c *fiber.Ctx, id QueryTemplate, params ListTemplateVersionsParams) error
@@ -12520,30 +12514,8 @@ func (siw *ServerInterfaceWrapper) RenderTemplate(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
-	// Parameter object where we will unmarshal all parameters from the context
-	var params RenderTemplateParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey HeaderIdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	}
-
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.RenderTemplate(c, id, params)
+		return siw.Handler.RenderTemplate(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -19678,9 +19650,8 @@ func (response UpdateTemplatedefaultApplicationProblemPlusJSONResponse) VisitUpd
 }
 
 type RenderTemplateRequestObject struct {
-	ID     QueryTemplate `json:"id"`
-	Params RenderTemplateParams
-	Body   *RenderTemplateJSONRequestBody
+	ID   QueryTemplate `json:"id"`
+	Body *RenderTemplateJSONRequestBody
 }
 
 type RenderTemplateResponseObject interface {
@@ -25387,11 +25358,10 @@ func (sh *strictHandler) UpdateTemplate(ctx *fiber.Ctx, id QueryTemplate, params
 }
 
 // RenderTemplate operation middleware
-func (sh *strictHandler) RenderTemplate(ctx *fiber.Ctx, id QueryTemplate, params RenderTemplateParams) error {
+func (sh *strictHandler) RenderTemplate(ctx *fiber.Ctx, id QueryTemplate) error {
 	var request RenderTemplateRequestObject
 
 	request.ID = id
-	request.Params = params
 
 	var body RenderTemplateJSONRequestBody
 	var err error

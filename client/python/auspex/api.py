@@ -3016,7 +3016,7 @@ class Api(Transport):
 
     def render_template(self, id: str, body: "NewRendering") -> "RenderedTemplate":
         """Fill a template in for a server, and store nothing."""
-        answer: "RenderedTemplate" = self._do("POST", f"/templates/{_part(id)}/render", once=True, body=body)
+        answer: "RenderedTemplate" = self._do("POST", f"/templates/{_part(id)}/render", body=body)
         return answer
 
     def list_template_versions(self, id: str, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "TemplateVersionList":
