@@ -368,7 +368,8 @@ func problems(schema *openapi3.Schema, value any) []apigen.FieldProblem {
 	}
 	walk(err)
 	slices.SortFunc(out, func(a, b apigen.FieldProblem) int { return strings.Compare(a.Field+a.Detail, b.Field+b.Detail) })
-	return out
+	// One that is wrong in two ways, such as below a minimum that it must not reach either, is told once.
+	return slices.CompactFunc(out, func(a, b apigen.FieldProblem) bool { return a.Field == b.Field && a.Field != "" })
 }
 
 // pointed writes a path as people do: members[2].name.

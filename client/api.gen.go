@@ -1370,7 +1370,8 @@ func (c *Client) PutServerConfig(ctx context.Context, id string, body NewServerC
 }
 
 // ApplyServerConfig: Have control set a server as its latest configuration says. As of `bios`, with the attributes of
-// `bios_config`. A configuration with settings of RAID or network is refused: no driver of control sets them.
+// `bios_config`. A configuration is not set in part: where it has settings of RAID or network, which no driver of
+// control sets, the operation is that of these, `set_raid` or `set_network`, and ends in `cannot`.
 func (c *Client) ApplyServerConfig(ctx context.Context, id string, opts ...Option) (Operation, error) {
 	return one[Operation](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "servers/" + url.PathEscape(id) + "/config/apply"}, opts)
 }

@@ -112,7 +112,7 @@ const (
 const (
 	ConflictOpen      = "open"
 	ConflictDecided   = "decided"
-	ConflictSettled   = "settled" // both sides say the same again; nobody has decided
+	ConflictSettled   = "settled" // both sides say the same again, or it is gone; nobody has decided
 	DecisionLeft      = "left"
 	DecisionRight     = "right"
 	DecisionDismissed = "dismissed"
