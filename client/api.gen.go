@@ -813,11 +813,10 @@ func (c *Client) ListJoinTokensPage(ctx context.Context, params ListJoinTokensPa
 
 // CreateJoinToken: Create a join token; its secret is shown once and stored as a hash. Each use is bound to the key of
 // the machine that shows the token first; that machine comes back with its key as often as it likes, until it or its
-// token is revoked. Needs the permission `enrol`, which engineers and admins have. Takes no Idempotency-Key, for which
-// the answer would be kept with the secret: where the answer was lost, revoke the token and create one of another
-// name.
+// token is revoked. Needs the permission `enrol`, which engineers and admins have. Where the answer was lost and there
+// was no Idempotency-Key, revoke the token and create one of another name.
 func (c *Client) CreateJoinToken(ctx context.Context, body NewJoinToken, opts ...Option) (JoinToken, error) {
-	return one[JoinToken](ctx, c, Request{Method: http.MethodPost, Path: "join-tokens", Body: body}, opts)
+	return one[JoinToken](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "join-tokens", Body: body}, opts)
 }
 
 // RevokeJoinToken: Revoke a join token, and cut off the machines that joined with it.
@@ -871,7 +870,7 @@ func (c *Client) Login(ctx context.Context, body Credential, opts ...Option) (Me
 
 // CreateLoginCode: Create a one-time login code for a browser; it is valid for 15 minutes.
 func (c *Client) CreateLoginCode(ctx context.Context, opts ...Option) (LoginCode, error) {
-	return one[LoginCode](ctx, c, Request{Method: http.MethodPost, Path: "login-codes"}, opts)
+	return one[LoginCode](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "login-codes"}, opts)
 }
 
 // GetLoginMethods: How a browser may log in, beside a code or a token.
@@ -1530,11 +1529,10 @@ func (c *Client) ListTokens(ctx context.Context, params ListTokensParams, opts .
 	return all[Token](ctx, c, Request{Method: http.MethodGet, Path: "tokens", Query: params.query()}, opts)
 }
 
-// CreateToken: Create a token; its secret is shown once and stored as a hash. Takes no Idempotency-Key, for which the
-// answer would be kept with the secret. Where the answer was lost, the same request is 409: revoke the token by its
-// name and create it anew.
+// CreateToken: Create a token; its secret is shown once and stored as a hash. Where the answer was lost and there was
+// no Idempotency-Key, the same request is 409: revoke the token by its name and create it anew.
 func (c *Client) CreateToken(ctx context.Context, body NewToken, opts ...Option) (CreatedToken, error) {
-	return one[CreatedToken](ctx, c, Request{Method: http.MethodPost, Path: "tokens", Body: body}, opts)
+	return one[CreatedToken](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "tokens", Body: body}, opts)
 }
 
 // GetToken: One token, without its secret; needs the permission `tokens`.
