@@ -513,6 +513,7 @@ Discovery = TypedDict("Discovery", {
     "started_at": NotRequired[str],
     "status": Literal["waiting", "running", "completed", "failed", "cancelled"],
     "status_reason": NotRequired[str],
+    "status_sentence": NotRequired["Sentence"],
     "unreadable": int,
 })
 
