@@ -36,6 +36,7 @@ type asked struct {
 	body      *openapi3.Schema
 	required  bool     // the body
 	once      bool     // an Idempotency-Key counts
+	secret    bool     // and the answer holds a secret
 	items     []string // the fields of what it lists, where the caller may choose of them
 	operation string
 	lines     bool // what it lists can be had a record a line
@@ -56,6 +57,7 @@ func newChecker() (checker, error) {
 		for method, op := range item.Operations() {
 			a := asked{path: strings.Split(strings.TrimPrefix(path, "/"), "/"), params: make(map[int]*openapi3.Parameter), query: make(map[string]*openapi3.Schema)}
 			a.others, a.operation = op.Extensions["x-other-parameters"] == true, op.OperationID
+			a.secret = op.Extensions["x-secret-answer"] == true
 			for i, part := range a.path {
 				if name, ok := strings.CutPrefix(part, "{"); ok {
 					a.path[i], a.params[i] = "", op.Parameters.GetByInAndName(openapi3.ParameterInPath, strings.TrimSuffix(name, "}"))
@@ -211,7 +213,7 @@ func (s *Server) check(c *fiber.Ctx) error {
 		}
 	}
 	if a.once {
-		return s.once(c)
+		return s.once(c, a)
 	}
 	var wanted []string
 	if text := c.Query("fields"); a.items != nil && text != "" {
@@ -368,7 +370,8 @@ func problems(schema *openapi3.Schema, value any) []apigen.FieldProblem {
 	}
 	walk(err)
 	slices.SortFunc(out, func(a, b apigen.FieldProblem) int { return strings.Compare(a.Field+a.Detail, b.Field+b.Detail) })
-	return out
+	// One that is wrong in two ways, such as below a minimum that it must not reach either, is told once.
+	return slices.CompactFunc(out, func(a, b apigen.FieldProblem) bool { return a.Field == b.Field && a.Field != "" })
 }
 
 // pointed writes a path as people do: members[2].name.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -61,20 +62,22 @@ func gpuSettings(c *schemas.GPUConfig) (map[string]string, error) {
 	return with, nil
 }
 
-// serverSettings are the parameters of the step that sets the firmware of a server so.
-func serverSettings(c *schemas.ServerConfig) (map[string]string, error) {
+// serverSettings are the step that sets a server so, and its parameters. A configuration is not set in
+// part: what no driver sets of it is what is asked for.
+func serverSettings(c *schemas.ServerConfig) (kind string, with map[string]string, err error) {
+	kind, settings := "set_bios", c.BIOS
 	switch {
 	case len(c.RAID) > 0:
-		return nil, unset("raid_config", "no driver of control sets it")
+		kind, settings = "set_raid", c.RAID
 	case len(c.Network) > 0:
-		return nil, unset("network_config", "no driver of control sets it")
+		kind, settings = "set_network", c.Network
 	case len(c.BIOS) == 0:
-		return nil, unset("bios_config", "the configuration has no setting")
+		return "", nil, unset("bios_config", "the configuration has no setting")
 	}
-	with := make(map[string]string, len(c.BIOS))
-	for name, v := range c.BIOS {
-		if name == paramReset || name == paramForce {
-			return nil, unset("bios_config."+name, "the name is that of a parameter")
+	with = make(map[string]string, len(settings))
+	for name, v := range settings {
+		if kind == "set_bios" && (name == paramReset || name == paramForce) {
+			return "", nil, unset("bios_config."+name, "the name is that of a parameter")
 		}
 		switch v := v.(type) {
 		case float64:
@@ -82,10 +85,17 @@ func serverSettings(c *schemas.ServerConfig) (map[string]string, error) {
 		case string, bool:
 			with[name] = fmt.Sprint(v)
 		default:
-			return nil, unset("bios_config."+name, "an attribute is a text, a number, or true or false")
+			if kind == "set_bios" {
+				return "", nil, unset("bios_config."+name, "an attribute is a text, a number, or true or false")
+			}
+			text, err := json.Marshal(v)
+			if err != nil {
+				return "", nil, err
+			}
+			with[name] = string(text)
 		}
 	}
-	return with, nil
+	return kind, with, nil
 }
 
 // configSteps are what sets a server and its GPUs as the latest configurations of each say.
@@ -96,11 +106,11 @@ func (s *Server) configSteps(ctx context.Context, v *schemas.Server) (do []schem
 	}
 	c, err := e.configs.Server(ctx, v.ID)
 	if err == nil && len(c.BIOS)+len(c.RAID)+len(c.Network) > 0 {
-		with, err := serverSettings(&c)
+		kind, with, err := serverSettings(&c)
 		if err != nil {
 			return nil, err
 		}
-		do = append(do, schemas.WorkflowStep{Name: "set_bios", With: with})
+		do = append(do, schemas.WorkflowStep{Name: kind, With: with})
 	} else if err != nil && !errors.Is(err, entity.ErrNone) {
 		return nil, err
 	}
@@ -175,10 +185,10 @@ func (s *Server) ApplyServerConfig(ctx context.Context, r apigen.ApplyServerConf
 	if err != nil {
 		return nil, refused(err, "configuration of server", v.Name)
 	}
-	with, err := serverSettings(&c)
+	kind, with, err := serverSettings(&c)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.ask(ctx, v.ID, "", "set_bios", with)
+	out, err := s.ask(ctx, v.ID, "", kind, with)
 	return apigen.ApplyServerConfig202JSONResponse{AskedJSONResponse: out}, err
 }

@@ -33,6 +33,9 @@ func (s *Server) ListDiscoveries(ctx context.Context, r apigen.ListDiscoveriesRe
 	if err != nil {
 		return nil, listed(err)
 	}
+	for i := range items {
+		items[i] = s.saidOfSweep(items[i])
+	}
 	return apigen.ListDiscoveries200JSONResponse{Items: orEmpty(items), Next: next}, nil
 }
 
@@ -93,7 +96,7 @@ func (s *Server) GetDiscovery(ctx context.Context, r apigen.GetDiscoveryRequestO
 			x.Judge(&items[i], sweep.Credential)
 		}
 	}
-	return apigen.GetDiscovery200JSONResponse{Discovery: sweep, Items: orEmpty(items), Next: next}, nil
+	return apigen.GetDiscovery200JSONResponse{Discovery: s.saidOfSweep(sweep), Items: orEmpty(items), Next: next}, nil
 }
 
 // CancelDiscovery implements the operation cancelDiscovery.
@@ -112,7 +115,7 @@ func (s *Server) CancelDiscovery(ctx context.Context, r apigen.CancelDiscoveryRe
 		return nil, refused(err, "sweep", r.ID)
 	}
 	s.log.Info("sweep cancelled", "id", sweep.ID, "actor", Caller(ctx).Name)
-	return apigen.CancelDiscovery200JSONResponse(sweep), nil
+	return apigen.CancelDiscovery200JSONResponse(s.saidOfSweep(sweep)), nil
 }
 
 // ListConflicts implements the operation listConflicts.

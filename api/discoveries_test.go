@@ -12,6 +12,7 @@ import (
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/discover"
+	"auspex/internal/reasons"
 	"auspex/internal/store/conflicts"
 	"auspex/internal/store/discoveries"
 	"auspex/schemas"
@@ -234,5 +235,20 @@ func TestADecisionAboutAConflictIsKept(t *testing.T) {
 	one := got[schemas.Conflict](t, w.do(t, access.RoleViewer, http.MethodGet, "conflicts/"+c.ID, "", ""), http.StatusOK)
 	if one.Decision != "right" || one.Comment != "a new board" {
 		t.Errorf("%+v", one)
+	}
+}
+
+// Why a sweep has ended is told in pieces too, for readers of another language.
+func TestWhyASweepHasEndedIsToldInPieces(t *testing.T) {
+	w := start(t, false, func(_ *api.Config, d *api.Deps) { d.Said = reasons.NewReader(nil, nil) })
+	w.engineer(t)
+	d := w.asks(t)
+	if a := w.do(t, access.RoleEngineer, http.MethodDelete, "discoveries/"+d.ID, "", ""); a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	for _, path := range []string{"discoveries/" + d.ID, "discoveries"} {
+		if a := w.do(t, access.RoleViewer, http.MethodGet, path, "", ""); !strings.Contains(string(a.body), `"status_sentence":{"id":"why.cancelled_by","args":{"who":"engineer"}}`) {
+			t.Errorf("%s: %s", path, a.body)
+		}
 	}
 }

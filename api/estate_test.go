@@ -592,9 +592,18 @@ func TestAConfigurationIsApplied(t *testing.T) {
 		t.Errorf("%+v", in)
 	}
 	// What is left out stays: the order counts.
-	for _, of := range [][2]string{{"bios_config.n", `{"bios_config":{"n":[1]}}`}, {"raid_config", `{"raid_config":{"level":1}}`}} {
-		store("servers/gpu-r01-01/config", of[1])
-		refusal(t, of[0], w.do(t, eng, http.MethodPost, "servers/gpu-r01-01/config/apply", "", ""), http.StatusUnprocessableEntity, "not_applicable", of[0])
+	store("servers/gpu-r01-01/config", `{"bios_config":{"n":[1]}}`)
+	refusal(t, "an attribute that is a list", w.do(t, eng, http.MethodPost, "servers/gpu-r01-01/config/apply", "", ""), http.StatusUnprocessableEntity, "not_applicable", "bios_config.n")
+	// What no driver sets is asked of control all the same, which says so; nothing else is set then.
+	store("servers/gpu-r01-01/config", `{"bios_config":{"SMT":"off"},"network_config":{"mtu":9000}}`)
+	operationIn(t, w.do(t, eng, http.MethodPost, "servers/gpu-r01-01/config/apply", "", ""))
+	if in = <-asked; in.Kind != "set_network" || !maps.Equal(in.With, map[string]string{"mtu": "9000"}) {
+		t.Errorf("%+v", in)
+	}
+	store("servers/gpu-r01-01/config", `{"raid_config":{"level":1,"disks":["nvme0","nvme1"]}}`)
+	operationIn(t, w.do(t, eng, http.MethodPost, "servers/gpu-r01-01/config/apply", "", ""))
+	if in = <-asked; in.Kind != "set_raid" || !maps.Equal(in.With, map[string]string{"level": "1", "disks": `["nvme0","nvme1"]`}) {
+		t.Errorf("%+v", in)
 	}
 	refusal(t, "a viewer", w.do(t, access.RoleViewer, http.MethodPost, gpu+"/apply", "", ""), http.StatusForbidden, "no_permission", "")
 }

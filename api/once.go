@@ -25,7 +25,7 @@ func accountOf(p access.Principal) string {
 
 // once does a request with an Idempotency-Key once and answers it alike for a day. What it makes
 // has an id that follows from the key, so that it is found again where the answer was lost.
-func (s *Server) once(c *fiber.Ctx) error {
+func (s *Server) once(c *fiber.Ctx, a *asked) error {
 	key, store := c.Get("Idempotency-Key"), s.deps.Answers
 	if key == "" {
 		return c.Next()
@@ -37,7 +37,8 @@ func (s *Server) once(c *fiber.Ctx) error {
 		h.Write([]byte(part))
 		h.Write([]byte{0})
 	}
-	known, err := store.Begin(ctx, account, key, hex.EncodeToString(h.Sum(nil)))
+	r := answers.Request{Caller: account, Key: key, Asked: hex.EncodeToString(h.Sum(nil)), Secret: a.secret}
+	known, err := store.Begin(ctx, r)
 	switch {
 	case errors.Is(err, answers.ErrOther):
 		return problem{http.StatusUnprocessableEntity, "key_used", "The Idempotency-Key was used for another request.", "Use a key for one request."}
@@ -59,18 +60,18 @@ func (s *Server) once(c *fiber.Ctx) error {
 			return e
 		}
 	}
-	a := &answers.Answer{Status: c.Response().StatusCode(), Headers: make(map[string]string), Body: string(c.Response().Body())}
+	is := &answers.Answer{Status: c.Response().StatusCode(), Headers: make(map[string]string), Body: string(c.Response().Body())}
 	for _, name := range []string{"Content-Type", "Location", "ETag"} {
 		if v := c.GetRespHeader(name); v != "" {
-			a.Headers[name] = v
+			is.Headers[name] = v
 		}
 	}
-	if a.Status >= http.StatusInternalServerError || a.Status == http.StatusTooManyRequests || a.Status == http.StatusForbidden {
-		a = nil // nothing was done, or not all, and it may go better
+	if is.Status >= http.StatusInternalServerError || is.Status == http.StatusTooManyRequests || is.Status == http.StatusForbidden {
+		is = nil // nothing was done, or not all, and it may go better
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second) // whoever has left may come back for it
 	defer cancel()
-	if err := store.End(ctx, account, key, a); err != nil {
+	if err := store.End(ctx, r, is); err != nil {
 		s.log.Warn("the answer to a request is not kept; the same again is answered when it has been half a minute", "error", err)
 	}
 	return nil

@@ -31,6 +31,11 @@ func (s *Server) saidOfFlows(all []schemas.Workflow) []schemas.Workflow {
 	return all
 }
 
+func (s *Server) saidOfSweep(d schemas.Discovery) schemas.Discovery {
+	d.Sentence = s.deps.Said.Of(d.Reason)
+	return d
+}
+
 // said is a text in pieces; the zero sentence is that there are none.
 func (s *Server) said(text string) schemas.Sentence {
 	if found := s.deps.Said.Of(text); found != nil {

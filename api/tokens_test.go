@@ -1,7 +1,9 @@
 package api_test
 
 import (
+	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"auspex/api/access"
@@ -67,5 +69,43 @@ func TestATokenIsReadAndChanged(t *testing.T) {
 	}
 	if _, err := audit.Verify(t.Context(), w.db); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is sent twice with a key is made once, also where the answer holds a secret, which the store has not in
+// clear; a key that could be guessed is refused.
+func TestASecretIsAnsweredTwiceAndKeptSealed(t *testing.T) {
+	w := start(t, false)
+	for path, text := range map[string]string{"tokens": `{"name":"ci","role":"viewer"}`, "login-codes": "", "join-tokens": `{"name":"image"}`} {
+		key := "key-of-" + path + "-4f1c2a9e77b04d33"
+		ask := func(key, text string) answer {
+			return w.send(t, http.MethodPost, "api/v1/"+path, access.RoleAdmin, func(r *http.Request) {
+				if text != "" {
+					body(text)(r)
+				}
+				r.Header.Set("Idempotency-Key", key)
+			})
+		}
+		first := ask(key, text)
+		var secret struct{ Token, Code string }
+		if err := json.Unmarshal(first.body, &secret); err != nil || first.status != http.StatusCreated || secret.Token+secret.Code == "" {
+			t.Fatalf("%s: %d %s", path, first.status, first.body)
+		}
+		if again := ask(key, text); again.status != first.status || string(again.body) != string(first.body) || again.header.Get("Idempotency-Replayed") != "true" {
+			t.Errorf("%s again: %d %s", path, again.status, again.body)
+		}
+		if text != "" {
+			if other := ask(key, strings.Replace(text, `"name":"`, `"name":"other-`, 1)); other.status != http.StatusUnprocessableEntity || other.problem(t).Code != "key_used" {
+				t.Errorf("%s, another request: %d %s", path, other.status, other.body)
+			}
+		}
+		if a := ask("k1", text); a.status != http.StatusBadRequest || a.problem(t).Errors[0].Field != "Idempotency-Key" {
+			t.Errorf("%s, a short key: %d %s", path, a.status, a.body)
+		}
+		var found int
+		if err := w.db.QueryRowContext(t.Context(), `SELECT count(*) FROM api_answers WHERE answer LIKE '%' || $1 || '%' OR request_key LIKE '%' || $2 || '%'`,
+			secret.Token+secret.Code, key).Scan(&found); err != nil || found != 0 {
+			t.Errorf("%s: %d rows have the secret or the key, %v", path, found, err)
+		}
 	}
 }

@@ -854,11 +854,10 @@ func (c *Client) ListJoinTokensPage(ctx context.Context, params ListJoinTokensPa
 
 // CreateJoinToken: Create a join token; its secret is shown once and stored as a hash. Each use is bound to the key of
 // the machine that shows the token first; that machine comes back with its key as often as it likes, until it or its
-// token is revoked. Needs the permission `enrol`, which engineers and admins have. Takes no Idempotency-Key, for which
-// the answer would be kept with the secret: where the answer was lost, revoke the token and create one of another
-// name.
+// token is revoked. Needs the permission `enrol`, which engineers and admins have. Where the answer was lost and there
+// was no Idempotency-Key, revoke the token and create one of another name.
 func (c *Client) CreateJoinToken(ctx context.Context, body NewJoinToken, opts ...Option) (JoinToken, error) {
-	return one[JoinToken](ctx, c, Request{Method: http.MethodPost, Path: "join-tokens", Body: body}, opts)
+	return one[JoinToken](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "join-tokens", Body: body}, opts)
 }
 
 // RevokeJoinToken: Revoke a join token, and cut off the machines that joined with it.
@@ -912,7 +911,7 @@ func (c *Client) Login(ctx context.Context, body Credential, opts ...Option) (Me
 
 // CreateLoginCode: Create a one-time login code for a browser; it is valid for 15 minutes.
 func (c *Client) CreateLoginCode(ctx context.Context, opts ...Option) (LoginCode, error) {
-	return one[LoginCode](ctx, c, Request{Method: http.MethodPost, Path: "login-codes"}, opts)
+	return one[LoginCode](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "login-codes"}, opts)
 }
 
 // GetLoginMethods: How a browser may log in, beside a code or a token.
@@ -1412,7 +1411,8 @@ func (c *Client) PutServerConfig(ctx context.Context, id string, body NewServerC
 }
 
 // ApplyServerConfig: Have control set a server as its latest configuration says. As of `bios`, with the attributes of
-// `bios_config`. A configuration with settings of RAID or network is refused: no driver of control sets them.
+// `bios_config`. A configuration is not set in part: where it has settings of RAID or network, which no driver of
+// control sets, the operation is that of these, `set_raid` or `set_network`, and ends in `cannot`.
 func (c *Client) ApplyServerConfig(ctx context.Context, id string, opts ...Option) (Operation, error) {
 	return one[Operation](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "servers/" + url.PathEscape(id) + "/config/apply"}, opts)
 }
@@ -1681,11 +1681,10 @@ func (c *Client) ListTokens(ctx context.Context, params ListTokensParams, opts .
 	return all[Token](ctx, c, Request{Method: http.MethodGet, Path: "tokens", Query: params.query()}, opts)
 }
 
-// CreateToken: Create a token; its secret is shown once and stored as a hash. Takes no Idempotency-Key, for which the
-// answer would be kept with the secret. Where the answer was lost, the same request is 409: revoke the token by its
-// name and create it anew.
+// CreateToken: Create a token; its secret is shown once and stored as a hash. Where the answer was lost and there was
+// no Idempotency-Key, the same request is 409: revoke the token by its name and create it anew.
 func (c *Client) CreateToken(ctx context.Context, body NewToken, opts ...Option) (CreatedToken, error) {
-	return one[CreatedToken](ctx, c, Request{Method: http.MethodPost, Path: "tokens", Body: body}, opts)
+	return one[CreatedToken](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "tokens", Body: body}, opts)
 }
 
 // GetToken: One token, without its secret; needs the permission `tokens`.

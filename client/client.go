@@ -2,8 +2,7 @@
 // (schemas/openapi) that takes and answers JSON is a method with typed parameters and answers, made
 // from the document; lists are iterators that read page by page. A refusal is a [*Problem] with a
 // code, the fields at fault and the moves that are legal. What creates or decides is sent under an
-// Idempotency-Key, so that it is done once however often it is sent, unless its answer holds a
-// secret. Left out are routes for browsers (login by a login service) and the stream of events.
+// Idempotency-Key, so that it is done once however often it is sent. Left out are routes for browsers (login by a login service) and the stream of events.
 package client
 
 import (

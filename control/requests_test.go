@@ -124,6 +124,7 @@ func TestWhatIsNotDoneIsRefusedWithTheReason(t *testing.T) {
 	}{
 		"control only observes":                                  {schemas.ModeObserve, wish("r", "power_cycle", nil)},
 		"cannot: no driver for set_bios":                         {schemas.ModeEnforce, wish("r", "set_bios", nil)},
+		"cannot: no driver for set_raid":                         {schemas.ModeEnforce, wish("r", "set_raid", map[string]string{"level": "1"})},
 		"cannot: no driver for make_tea":                         {schemas.ModeDryRun, wish("r", "make_tea", nil)},
 		"ago and not taken up in time":                           {schemas.ModeEnforce, old},
 		"rack7 is no server of the inventory":                    {schemas.ModeEnforce, elsewhere},

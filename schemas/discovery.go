@@ -20,13 +20,15 @@ type Discovery struct {
 	Credential   string   `json:"credential"`    // the name of a secret; "" asks for nothing that needs one
 	Status       string   `json:"status"`        // one of the states
 	Reason       string   `json:"status_reason,omitempty"`
-	Addresses    int      `json:"addresses"`  // that it has
-	Asked        int      `json:"asked"`      // of them, all up to the first that is not
-	Found        int      `json:"found"`      // controllers that were read
-	Refused      int      `json:"refused"`    // controllers that refused the credential
-	Unreadable   int      `json:"unreadable"` // that answer, and of which nothing could be read
-	Silent       int      `json:"silent"`     // addresses at which no controller answers
-	CreatedBy    string   `json:"created_by"`
+	// Sentence is the reason in pieces, where it is in words of ours; of answers alone.
+	Sentence   *Sentence `json:"status_sentence,omitempty"`
+	Addresses  int       `json:"addresses"`  // that it has
+	Asked      int       `json:"asked"`      // of them, all up to the first that is not
+	Found      int       `json:"found"`      // controllers that were read
+	Refused    int       `json:"refused"`    // controllers that refused the credential
+	Unreadable int       `json:"unreadable"` // that answer, and of which nothing could be read
+	Silent     int       `json:"silent"`     // addresses at which no controller answers
+	CreatedBy  string    `json:"created_by"`
 
 	CreatedAt   time.Time `json:"created_at"`
 	StartedAt   time.Time `json:"started_at,omitzero"`
@@ -114,7 +116,7 @@ const (
 const (
 	ConflictOpen      = "open"
 	ConflictDecided   = "decided"
-	ConflictSettled   = "settled" // both sides say the same again; nobody has decided
+	ConflictSettled   = "settled" // both sides say the same again, or it is gone; nobody has decided
 	DecisionLeft      = "left"
 	DecisionRight     = "right"
 	DecisionDismissed = "dismissed"

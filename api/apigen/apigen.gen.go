@@ -4097,6 +4097,9 @@ type HeaderIdempotencyKey = string
 // HeaderIfMatch defines model for header_if_match.
 type HeaderIfMatch = string
 
+// HeaderSealingKey defines model for header_sealing_key.
+type HeaderSealingKey = string
+
 // QueryAfter defines model for query_after.
 type QueryAfter = string
 
@@ -4723,6 +4726,12 @@ type ListJoinTokensParams struct {
 // ListJoinTokensParamsSort defines parameters for ListJoinTokens.
 type ListJoinTokensParamsSort string
 
+// CreateJoinTokenParams defines parameters for CreateJoinToken.
+type CreateJoinTokenParams struct {
+	// IdempotencyKey A text that nobody guesses, such as a random UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422. The answer holds a secret and is kept sealed under this key, of which the server keeps a hash
+	IdempotencyKey HeaderSealingKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListEdgeProposalsParams defines parameters for ListEdgeProposals.
 type ListEdgeProposalsParams struct {
 	State ListEdgeProposalsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
@@ -4750,6 +4759,12 @@ type ListEdgeProposalsParamsSort string
 type DecideEdgeProposalParams struct {
 	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// CreateLoginCodeParams defines parameters for CreateLoginCode.
+type CreateLoginCodeParams struct {
+	// IdempotencyKey A text that nobody guesses, such as a random UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422. The answer holds a secret and is kept sealed under this key, of which the server keeps a hash
+	IdempotencyKey HeaderSealingKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // ListMachinesParams defines parameters for ListMachines.
@@ -5297,6 +5312,12 @@ type ListTokensParams struct {
 // ListTokensParamsSort defines parameters for ListTokens.
 type ListTokensParamsSort string
 
+// CreateTokenParams defines parameters for CreateToken.
+type CreateTokenParams struct {
+	// IdempotencyKey A text that nobody guesses, such as a random UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422. The answer holds a secret and is kept sealed under this key, of which the server keeps a hash
+	IdempotencyKey HeaderSealingKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListUsersParams defines parameters for ListUsers.
 type ListUsersParams struct {
 	Role   ListUsersParamsRole   `form:"role,omitempty" json:"role,omitempty,omitzero"`
@@ -5786,7 +5807,7 @@ type ServerInterface interface {
 	ListJoinTokens(c *fiber.Ctx, params ListJoinTokensParams) error
 	// CreateJoinToken Create a join token; its secret is shown once and stored as a hash
 	// (POST /join-tokens)
-	CreateJoinToken(c *fiber.Ctx) error
+	CreateJoinToken(c *fiber.Ctx, params CreateJoinTokenParams) error
 	// RevokeJoinToken Revoke a join token, and cut off the machines that joined with it
 	// (DELETE /join-tokens/{name})
 	RevokeJoinToken(c *fiber.Ctx, name string) error
@@ -5801,7 +5822,7 @@ type ServerInterface interface {
 	Login(c *fiber.Ctx) error
 	// CreateLoginCode Create a one-time login code for a browser; it is valid for 15 minutes
 	// (POST /login-codes)
-	CreateLoginCode(c *fiber.Ctx) error
+	CreateLoginCode(c *fiber.Ctx, params CreateLoginCodeParams) error
 	// GetLoginMethods How a browser may log in, beside a code or a token
 	// (GET /login-methods)
 	GetLoginMethods(c *fiber.Ctx) error
@@ -6014,7 +6035,7 @@ type ServerInterface interface {
 	ListTokens(c *fiber.Ctx, params ListTokensParams) error
 	// CreateToken Create a token; its secret is shown once and stored as a hash
 	// (POST /tokens)
-	CreateToken(c *fiber.Ctx) error
+	CreateToken(c *fiber.Ctx, params CreateTokenParams) error
 	// RevokeToken Revoke a token and end its sessions and their streams at once
 	// (DELETE /tokens/{name})
 	RevokeToken(c *fiber.Ctx, name string) error
@@ -9104,8 +9125,33 @@ func (siw *ServerInterfaceWrapper) ListJoinTokens(c *fiber.Ctx) error {
 // CreateJoinToken operation middleware
 func (siw *ServerInterfaceWrapper) CreateJoinToken(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateJoinTokenParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderSealingKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CreateJoinToken(c)
+		return siw.Handler.CreateJoinToken(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -9285,8 +9331,33 @@ func (siw *ServerInterfaceWrapper) Login(c *fiber.Ctx) error {
 // CreateLoginCode operation middleware
 func (siw *ServerInterfaceWrapper) CreateLoginCode(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateLoginCodeParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderSealingKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CreateLoginCode(c)
+		return siw.Handler.CreateLoginCode(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -12649,8 +12720,33 @@ func (siw *ServerInterfaceWrapper) ListTokens(c *fiber.Ctx) error {
 // CreateToken operation middleware
 func (siw *ServerInterfaceWrapper) CreateToken(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateTokenParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderSealingKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CreateToken(c)
+		return siw.Handler.CreateToken(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -16625,7 +16721,8 @@ func (response ListJoinTokensdefaultApplicationProblemPlusJSONResponse) VisitLis
 }
 
 type CreateJoinTokenRequestObject struct {
-	Body *CreateJoinTokenJSONRequestBody
+	Params CreateJoinTokenParams
+	Body   *CreateJoinTokenJSONRequestBody
 }
 
 type CreateJoinTokenResponseObject interface {
@@ -16817,6 +16914,7 @@ func (response LogindefaultApplicationProblemPlusJSONResponse) VisitLoginRespons
 }
 
 type CreateLoginCodeRequestObject struct {
+	Params CreateLoginCodeParams
 }
 
 type CreateLoginCodeResponseObject interface {
@@ -19815,7 +19913,8 @@ func (response ListTokensdefaultApplicationProblemPlusJSONResponse) VisitListTok
 }
 
 type CreateTokenRequestObject struct {
-	Body *CreateTokenJSONRequestBody
+	Params CreateTokenParams
+	Body   *CreateTokenJSONRequestBody
 }
 
 type CreateTokenResponseObject interface {
@@ -23037,8 +23136,10 @@ func (sh *strictHandler) ListJoinTokens(ctx *fiber.Ctx, params ListJoinTokensPar
 }
 
 // CreateJoinToken operation middleware
-func (sh *strictHandler) CreateJoinToken(ctx *fiber.Ctx) error {
+func (sh *strictHandler) CreateJoinToken(ctx *fiber.Ctx, params CreateJoinTokenParams) error {
 	var request CreateJoinTokenRequestObject
+
+	request.Params = params
 
 	var body CreateJoinTokenJSONRequestBody
 	var err error
@@ -23211,8 +23312,10 @@ func (sh *strictHandler) Login(ctx *fiber.Ctx) error {
 }
 
 // CreateLoginCode operation middleware
-func (sh *strictHandler) CreateLoginCode(ctx *fiber.Ctx) error {
+func (sh *strictHandler) CreateLoginCode(ctx *fiber.Ctx, params CreateLoginCodeParams) error {
 	var request CreateLoginCodeRequestObject
+
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.CreateLoginCode(ctx.UserContext(), request.(CreateLoginCodeRequestObject))
@@ -25454,8 +25557,10 @@ func (sh *strictHandler) ListTokens(ctx *fiber.Ctx, params ListTokensParams) err
 }
 
 // CreateToken operation middleware
-func (sh *strictHandler) CreateToken(ctx *fiber.Ctx) error {
+func (sh *strictHandler) CreateToken(ctx *fiber.Ctx, params CreateTokenParams) error {
 	var request CreateTokenRequestObject
+
+	request.Params = params
 
 	var body CreateTokenJSONRequestBody
 	var err error

@@ -81,7 +81,7 @@ func (r *Rung) Repairs() bool { return r.Quiet > 0 && !r.Person }
 // policy says of them.
 var ends = []string{
 	"reset_gpu", "reload_driver", "restart_service", "reboot", "power_cycle", "ac_cycle", "power_off", "nmi", "reset_bmc",
-	"reinstall", "install", "wipe", "update_firmware", "set_bios",
+	"reinstall", "install", "wipe", "update_firmware", "set_bios", "set_raid", "set_network",
 }
 
 // EndsWhatRuns reports whether a rung is destructive, by the policy or by its kind.

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"database/sql"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"auspex/internal/bmc"
 	"auspex/internal/cmdb"
+	"auspex/internal/reasons"
 	"auspex/internal/store/conflicts"
 	"auspex/internal/store/discoveries"
 	"auspex/internal/store/sqldb"
@@ -124,15 +124,15 @@ type answer struct {
 func (r *Runner) sweep(ctx context.Context, d schemas.Discovery) error {
 	addresses, err := r.cfg.Plan(d.Ranges, append(d.RedfishPorts[:len(d.RedfishPorts):len(d.RedfishPorts)], d.IPMIPorts...)...)
 	if err != nil {
-		return r.end(ctx, &d, schemas.DiscoveryFailed, "The process that sweeps does not allow it: "+err.Error())
+		return r.end(ctx, &d, schemas.DiscoveryFailed, reasons.Text(reasons.NotAllowed, reasons.Args{"error": err.Error()}))
 	}
 	a := asker{timeout: r.cfg.Timeout, readTime: r.cfg.ReadTime}
 	if a.tls, err = r.deps.TLS(); err != nil {
-		return r.end(ctx, &d, schemas.DiscoveryFailed, "What board controllers are trusted by cannot be read: "+err.Error())
+		return r.end(ctx, &d, schemas.DiscoveryFailed, reasons.Text(reasons.NoTrust, reasons.Args{"error": err.Error()}))
 	}
 	if d.Credential != "" {
 		if a.user, a.password, err = r.deps.Secret(ctx, d.Credential); err != nil {
-			return r.end(ctx, &d, schemas.DiscoveryFailed, fmt.Sprintf("The process that sweeps has no credential %s.", d.Credential))
+			return r.end(ctx, &d, schemas.DiscoveryFailed, reasons.Text(reasons.NoCredential, reasons.Args{"credential": d.Credential}))
 		}
 	}
 	known := &seen{serials: map[string]schemas.Find{}}

@@ -19,6 +19,11 @@ const (
 	NotGiven    = "why.not_given"
 	CannotMove  = "why.cannot_move"
 
+	CancelledBy  = "why.cancelled_by"
+	NotAllowed   = "why.sweep_not_allowed"
+	NoTrust      = "why.sweep_no_trust"
+	NoCredential = "why.sweep_no_credential"
+
 	IsGone    = "why.is_gone"
 	IsUnready = "why.is_unready"
 	IsHeld    = "why.is_held"
@@ -60,22 +65,26 @@ const (
 
 // templates are English; {name} is an argument, a word or a text as its name says.
 var templates = map[string]string{
-	Cancelled:   "cancelled",
-	Expired:     "expired",
-	RetiredBy:   "retired by {who}",
-	Incident:    "incident {incident}",
-	Closed:      "incident {incident} has closed",
-	Blamed:      "incident {incident}: {fault} on {part}",
-	Workflow:    "workflow {workflow}",
-	WorkflowSo:  "workflow {workflow}: {why}",
-	On:          "{server}: {why}",
-	Status:      "{status}",
-	StatusSo:    "{status}: {why}",
-	NotCleaned:  "not cleaned after allocation {allocation}",
-	Waits:       "waits: {why}",
-	HasWorkflow: "another workflow has {server}",
-	NotGiven:    "{server} cannot be given: {why}",
-	CannotMove:  "a {of} that is {from} cannot become {to}; it may become {legal}",
+	Cancelled:    "cancelled",
+	CancelledBy:  "cancelled by {who}",
+	NotAllowed:   "The process that sweeps does not allow it: {error}",
+	NoTrust:      "What board controllers are trusted by cannot be read: {error}",
+	NoCredential: "The process that sweeps has no credential {credential}.",
+	Expired:      "expired",
+	RetiredBy:    "retired by {who}",
+	Incident:     "incident {incident}",
+	Closed:       "incident {incident} has closed",
+	Blamed:       "incident {incident}: {fault} on {part}",
+	Workflow:     "workflow {workflow}",
+	WorkflowSo:   "workflow {workflow}: {why}",
+	On:           "{server}: {why}",
+	Status:       "{status}",
+	StatusSo:     "{status}: {why}",
+	NotCleaned:   "not cleaned after allocation {allocation}",
+	Waits:        "waits: {why}",
+	HasWorkflow:  "another workflow has {server}",
+	NotGiven:     "{server} cannot be given: {why}",
+	CannotMove:   "a {of} that is {from} cannot become {to}; it may become {legal}",
 
 	IsGone:    "it has left the inventory",
 	IsUnready: "it is not ready",

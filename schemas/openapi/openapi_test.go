@@ -60,8 +60,7 @@ func TestTheDocumentKeepsItsRules(t *testing.T) {
 
 // withoutKey are the POSTs that take no Idempotency-Key, and why: clients do not send them again by themselves.
 var withoutKey = map[string]string{
-	"login": "nobody is a caller before it", "logout": "nobody is one behind it", "createLoginCode": "its answer, which would be kept, is a secret",
-	"createToken": "its answer holds a secret", "renderTemplate": "it stores nothing, nor its answer", "createJoinToken": "its answer holds a secret",
+	"login": "nobody is a caller before it", "logout": "nobody is one behind it", "renderTemplate": "it stores nothing, nor its answer",
 }
 
 // operation is what is wrong with an operation.

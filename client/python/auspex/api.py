@@ -524,6 +524,7 @@ Discovery = TypedDict("Discovery", {
     "started_at": NotRequired[str],
     "status": Literal["waiting", "running", "completed", "failed", "cancelled"],
     "status_reason": NotRequired[str],
+    "status_sentence": NotRequired["Sentence"],
     "unreadable": int,
 })
 
@@ -2516,7 +2517,7 @@ class Api(Transport):
 
     def create_join_token(self, body: "NewJoinToken") -> "JoinToken":
         """Create a join token; its secret is shown once and stored as a hash."""
-        answer: "JoinToken" = self._do("POST", "/join-tokens", body=body)
+        answer: "JoinToken" = self._do("POST", "/join-tokens", once=True, body=body)
         return answer
 
     def revoke_join_token(self, name: str) -> None:
@@ -2550,7 +2551,7 @@ class Api(Transport):
 
     def create_login_code(self) -> "LoginCode":
         """Create a one-time login code for a browser; it is valid for 15 minutes."""
-        answer: "LoginCode" = self._do("POST", "/login-codes")
+        answer: "LoginCode" = self._do("POST", "/login-codes", once=True)
         return answer
 
     def get_login_methods(self) -> "LoginMethods":
@@ -3051,7 +3052,7 @@ class Api(Transport):
 
     def create_token(self, body: "NewToken") -> "CreatedToken":
         """Create a token; its secret is shown once and stored as a hash."""
-        answer: "CreatedToken" = self._do("POST", "/tokens", body=body)
+        answer: "CreatedToken" = self._do("POST", "/tokens", once=True, body=body)
         return answer
 
     def get_token(self, name: str) -> "Token":

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"auspex/internal/reasons"
 	"auspex/internal/store/entity"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"
@@ -187,7 +188,7 @@ func (s *Store) Answered(ctx context.Context, id string) (map[int]bool, error) {
 // Cancel ends a sweep for by; whoever works on it is told at their next step.
 func (s *Store) Cancel(ctx context.Context, by, id string) (d schemas.Discovery, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
-		d, err = s.end(ctx, tx, by, id, "", schemas.DiscoveryCancelled, "cancelled by "+by)
+		d, err = s.end(ctx, tx, by, id, "", schemas.DiscoveryCancelled, reasons.Text(reasons.CancelledBy, reasons.Args{"who": by}))
 		return err
 	})
 	if err != nil {

@@ -157,17 +157,9 @@ ON CONFLICT (id) DO UPDATE SET end_ns=excluded.end_ns, doc=excluded.doc`,
 // that is ended, else it is [entity.ErrChanged].
 func (s *Store) End(ctx context.Context, id, by string, revision int64, at time.Time) (m schemas.Maintenance, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
-		if err := locked(ctx, tx, id); err != nil {
+		if m, err = locked(ctx, tx, id); err != nil {
 			return err
 		}
-		found, err := query(ctx, tx, `id=$1`, id)
-		if err != nil {
-			return err
-		}
-		if len(found) == 0 {
-			return ErrNone
-		}
-		m = found[0]
 		if err := entity.Check(revision, m.Revision()); err != nil {
 			return err
 		}
@@ -198,17 +190,9 @@ func (s *Store) Change(
 	ctx context.Context, id, by string, revision int64, at time.Time, change func(*schemas.Maintenance) error,
 ) (m schemas.Maintenance, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
-		if err := locked(ctx, tx, id); err != nil {
+		if m, err = locked(ctx, tx, id); err != nil {
 			return err
 		}
-		found, err := query(ctx, tx, `id=$1`, id)
-		if err != nil {
-			return err
-		}
-		if len(found) == 0 {
-			return ErrNone
-		}
-		m = found[0]
 		switch {
 		case m.Source == schemas.SourceScheduler:
 			return ErrScheduler
@@ -243,10 +227,19 @@ func (s *Store) Change(
 	return m, nil
 }
 
-// locked puts those who change a window in a line.
-func locked(ctx context.Context, tx *sql.Tx, id string) error {
-	_, err := tx.ExecContext(ctx, `UPDATE maintenance_windows SET due=due WHERE id=$1`, id)
-	return err
+// locked reads a window, and puts those who change it in a line.
+func locked(ctx context.Context, tx *sql.Tx, id string) (m schemas.Maintenance, err error) {
+	if _, err := tx.ExecContext(ctx, `UPDATE maintenance_windows SET due=due WHERE id=$1`, id); err != nil {
+		return m, err
+	}
+	found, err := query(ctx, tx, `id=$1`, id)
+	if err != nil {
+		return m, err
+	}
+	if len(found) == 0 {
+		return m, ErrNone
+	}
+	return found[0], nil
 }
 
 // noted makes the row of the audit of a change.

@@ -13,7 +13,7 @@ import { Shape, stepShape } from '../parts/status.js';
 
 const RUNGS = ['drain', 'configure_gpu', 'reset_gpu', 'reload_driver', 'reboot', 'power_cycle', 'ac_cycle', 'reinstall', 'validate', 'uncordon', 'quarantine'];
 /** Shown where somebody asked for them. */
-const ASKED = ['power_on', 'power_off', 'nmi', 'set_boot', 'set_bios', 'update_firmware', 'wipe', 'install'];
+const ASKED = ['power_on', 'power_off', 'nmi', 'set_boot', 'set_bios', 'set_raid', 'set_network', 'update_firmware', 'wipe', 'install'];
 const SHOWN = 100;
 const PAGE = 100;
 const AUDIT_PAGE = 30;

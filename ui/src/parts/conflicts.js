@@ -21,6 +21,9 @@ function Decide({ conflict: c, decision, onClose, onDone }) {
     <div class="form"><label for="inv-comment">${t('inv.comment')}</label><input id="inv-comment" class="field" maxlength="500" value=${comment} onInput=${(e) => setComment(e.target.value)} /></div><//>`;
 }
 
+/** What the comment of a conflict says that is settled because its resource is no longer there. */
+const GONE = 'The inventory does not have it any more.';
+
 function Row({ conflict: c }) {
   const denied = useMay('inventory');
   const [asking, setAsking] = useState(null);
@@ -29,7 +32,7 @@ function Row({ conflict: c }) {
   return html`<li class="conflict"><h3><${Shape} kind=${open ? 'warning' : 'done'} token=${open ? 'warning' : 'ok'} size=${11} /> <span class="mono">${c.resource}</span> <span class="dim">${t(`inv.about.${c.kind}`, { field: c.field })}</span></h3>
     <div class="sides"><${Side} side=${c.left} chosen=${c.decision === 'left'} /><${Side} side=${c.right} chosen=${c.decision === 'right'} /></div>
     ${open ? html`<p class="does"><button class="btn small" ...${off} onClick=${() => setAsking('left')}>${t('inv.left')}</button> <button class="btn small" ...${off} onClick=${() => setAsking('right')}>${t('inv.right')}</button> <button class="btn small" ...${off} onClick=${() => setAsking('dismissed')}>${t('inv.dismiss')}</button></p>`
-      : c.status === 'settled' ? html`<p class="dim">${t('inv.settled_at', { when: fmt.stamp(Date.parse(c.decided_at)) })}</p>`
+      : c.status === 'settled' ? html`<p class="dim">${t(c.comment === GONE ? 'inv.gone_at' : 'inv.settled_at', { when: fmt.stamp(Date.parse(c.decided_at)) })}</p>`
       : html`<p class="dim">${t('inv.decided', { who: c.decided_by, when: fmt.stamp(Date.parse(c.decided_at)) })}${c.decision === 'dismissed' ? ` · ${t('inv.dismissed')}` : ''}${c.comment ? ` · ${c.comment}` : ''}</p>`}
     ${asking && html`<${Decide} conflict=${c} decision=${asking} onClose=${() => setAsking(null)} onDone=${() => setAsking(null)} />`}</li>`;
 }

@@ -1,7 +1,7 @@
 // Sweeps for board controllers: how far they are, and what they have found.
 import { html, useRef, useState } from '../lib/html.js';
 import { newKey, post, remove, useApi } from '../lib/api.js';
-import { fmt, t } from '../lib/i18n.js';
+import { fmt, t, textOf } from '../lib/i18n.js';
 import { Res } from './bits.js';
 import { useMay } from './ladder.js';
 import { Pages } from './pages.js';
@@ -32,7 +32,7 @@ function Sweep({ sweep, onRegister }) {
   return html`<li class="conflict"><h3><${Shape} kind=${kind} token=${token} size=${11} label=${t(`inv.sweep.${d.status}`)} /> <button class="fold mono" aria-expanded=${open ? 'true' : 'false'} onClick=${() => setOpen(!open)}>${d.ranges.join(', ')}</button></h3>
     <p class="dim num">${t('inv.found', { asked: d.asked, of: d.addresses, found: d.found, refused: d.refused + d.unreadable })} · ${fmt.stamp(Date.parse(d.created_at))} UTC, ${d.created_by}</p>
     ${live(d) && html`<progress max=${d.addresses} value=${d.asked} aria-label=${t('inv.progress')}></progress> <button class="btn small" disabled=${Boolean(denied)} title=${denied ?? undefined} onClick=${() => remove(`discoveries/${encodeURIComponent(d.id)}`).then(answer.reload)}>${t('inv.cancel')}</button>`}
-    ${d.status_reason && html`<p class="text-2">${d.status_reason}</p>`}
+    ${d.status_reason && html`<p class="text-2">${textOf(d.status_sentence, d.status_reason)}</p>`}
     ${open && html`<${Await} of=${answer} height=${40}>${({ items, next }) => html`<ul>${items.map((f) => html`<${Find} key=${f.id} find=${f} onRegister=${onRegister} />`)}</ul>${next && html`<${Note} title=${t('alo.only_first', { n: items.length })} />`}`}<//>`}</li>`;
 }
 
