@@ -345,7 +345,7 @@ func TestADrainOnTheRealAPIWaitsForBudgetsAndLeavesDaemonsAlone(t *testing.T) {
 	})
 	// One of two must stay: the deadline comes, and says who stands in the way.
 	s.clock = time.Hour
-	s.wants(d, step, control.Failed, "not gone within 20m0s", "pod "+s.space+"/train-", s.space+"/keep")
+	s.wants(d, step, control.Failed, "not gone within 9m0s", "pod "+s.space+"/train-", s.space+"/keep")
 
 	// A process that starts anew goes on where the world stands, with another step.
 	s.clock = 0
