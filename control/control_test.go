@@ -323,6 +323,44 @@ func states(as []schemas.Action) map[string]string {
 	return out
 }
 
+// pursued is a drain whose effect takes three requests after the first.
+type pursued struct {
+	worldStep
+	left *atomic.Int64
+	fail error
+}
+
+func (p pursued) Apply(context.Context, Step) error { return nil }
+
+func (p pursued) Pursue(_ context.Context, s Step) error {
+	if p.fail == nil && p.left.Add(-1) == 0 {
+		p.w.drain(s.Server, true)
+	}
+	return p.fail
+}
+
+func TestWhatIsLeftOfAStepIsPursuedUntilItsEffectIsSeen(t *testing.T) {
+	for want, fail := range map[string]error{
+		schemas.ActionDone:   nil,
+		schemas.ActionFailed: fmt.Errorf("%w: no right to evict", ErrRejected),
+	} {
+		b := newBench(t, schemas.ModeEnforce)
+		c := b.controller()
+		p := pursued{worldStep{b.w}, &atomic.Int64{}, fail}
+		p.left.Store(3)
+		c.d.Remediators["drain"] = p
+		as := b.until(
+			c, func(as []schemas.Action) bool { return states(as)["drain"] == want },
+			incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"),
+		)
+		for _, a := range as {
+			if a.Kind == "drain" && fail != nil && !strings.Contains(a.Detail, "no right to evict") {
+				t.Errorf("it failed with %q", a.Detail)
+			}
+		}
+	}
+}
+
 func TestEnforceClimbsTheLadderAndReturnsTheServer(t *testing.T) {
 	b := newBench(t, schemas.ModeEnforce)
 	as := b.until(

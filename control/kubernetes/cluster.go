@@ -129,8 +129,23 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// do sends one request, once: who repeats it looks at the world before.
+// do sends one request, once: who repeats it looks at the world before. Only where nobody was let in,
+// and so nothing was done, it is sent again with what the files say by now.
 func (k *cluster) do(ctx context.Context, ask func(*rest.RESTClient) *rest.Request, into runtime.Object) error {
+	err := k.try(ctx, ask, into)
+	if apierrors.IsUnauthorized(err) {
+		err = k.try(ctx, ask, into)
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("the role lacks a right: %w", err)
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return fmt.Errorf("the answer was lost: %w", err)
+	}
+	return err
+}
+
+func (k *cluster) try(ctx context.Context, ask func(*rest.RESTClient) *rest.Request, into runtime.Object) error {
 	c, err := k.client()
 	if err != nil {
 		return err
@@ -143,14 +158,10 @@ func (k *cluster) do(ctx context.Context, ask func(*rest.RESTClient) *rest.Reque
 	}
 	if apierrors.IsUnauthorized(err) {
 		k.mu.Lock()
-		k.core = nil
+		if k.core == c {
+			k.core = nil
+		}
 		k.mu.Unlock()
-	}
-	switch {
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the role lacks a right: %w", err)
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return fmt.Errorf("the answer was lost: %w", err)
 	}
 	return err
 }

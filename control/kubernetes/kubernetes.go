@@ -27,7 +27,7 @@ func init() {
 
 func defaults() *Config {
 	return &Config{
-		Taint: "auspex.io/cordoned", EvictWithin: 20 * time.Minute, StuckAfter: time.Minute,
+		Taint: "auspex.io/cordoned", EvictWithin: 9 * time.Minute, StuckAfter: time.Minute,
 		Nodes: Nodes{By: byName, Key: "auspex.io/server"},
 	}
 }

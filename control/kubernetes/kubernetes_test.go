@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -116,7 +117,8 @@ const secretToken = "s3cr3t-token"
 func kubeconfigFor(t *testing.T, url string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: k, cluster: {server: "` + url + `"}}],
+	skip := strconv.FormatBool(strings.HasPrefix(url, "https"))
+	text := `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: k, cluster: {server: "` + url + `", insecure-skip-tls-verify: ` + skip + `}}],
 users: [{name: u, user: {token: ` + secretToken + `}}], contexts: [{name: c, context: {cluster: k, user: u}}]}`
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -182,7 +184,7 @@ func TestAnErrorNeverHoldsTheToken(t *testing.T) {
 		}
 		return file
 	}
-	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) }))
+	refusing := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) }))
 	t.Cleanup(refusing.Close)
 	for name, file := range map[string]string{
 		"no YAML":       write("a", "users: [{name: u, user: {token: "+secretToken+": "),
@@ -208,9 +210,12 @@ func TestAnErrorNeverHoldsTheToken(t *testing.T) {
 
 func TestATokenDoesNotFollowARedirect(t *testing.T) {
 	asked := make(chan string, 8)
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") }))
+	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") }))
 	t.Cleanup(elsewhere.Close)
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+secretToken {
+			t.Error("the API itself is asked without the token")
+		}
 		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
 	}))
 	t.Cleanup(srv.Close)
@@ -225,6 +230,119 @@ func TestATokenDoesNotFollowARedirect(t *testing.T) {
 	}
 	if len(asked) > 0 {
 		t.Errorf("another host was asked, with %q", <-asked)
+	}
+}
+
+// A budget that allows no eviction is asked again when the server says, and not by the client in between.
+func TestAnEvictionWaitsAsLongAsTheServerSays(t *testing.T) {
+	yes := true
+	var asked []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.Method == http.MethodPost:
+			b, _ := io.ReadAll(r.Body)
+			asked = append(asked, r.URL.Path+" "+string(b))
+			w.Header().Set("Retry-After", "10")
+			w.WriteHeader(http.StatusTooManyRequests)
+			_ = json.NewEncoder(w).Encode(metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusTooManyRequests,
+				Reason: metav1.StatusReasonTooManyRequests, Details: &metav1.StatusDetails{RetryAfterSeconds: 10},
+			})
+		case strings.HasSuffix(r.URL.Path, "/nodes/n1"):
+			n := corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{
+				Name: "n1", Annotations: map[string]string{markKey: `{"action":"act-1"}`},
+			}}
+			n.Spec.Unschedulable = true
+			_ = json.NewEncoder(w).Encode(n)
+		default:
+			_ = json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{
+				Name: "p", Namespace: "x", UID: "uid-1", OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "r", Controller: &yes}},
+			}}}})
+		}
+	}))
+	t.Cleanup(srv.Close)
+	now := time.Now()
+	c := defaults()
+	c.Kubeconfig = kubeconfigFor(t, srv.URL)
+	all, err := c.Remediators(control.Settings{Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 1}, {9 * time.Second, 1}, {11 * time.Second, 2}, {12 * time.Second, 2}} {
+		now = now.Add(at.after)
+		if err := all["drain"].(control.Pursuer).Pursue(t.Context(), control.Step{ID: "act-1", Server: "n1"}); err != nil {
+			t.Fatal(err)
+		}
+		if len(asked) != at.want {
+			t.Fatalf("after %s it was asked for %d times, want %d: %q", at.after, len(asked), at.want, asked)
+		}
+		now = now.Add(-at.after)
+	}
+	if !strings.HasPrefix(asked[0], "/api/v1/namespaces/x/pods/p/eviction ") || !strings.Contains(asked[0], `"uid":"uid-1"`) {
+		t.Errorf("%q", asked[0])
+	}
+	// Another step, or a look at any drain of ours, evicts nothing.
+	now = now.Add(time.Hour)
+	for _, id := range []string{"act-2", ""} {
+		if err := all["drain"].(control.Pursuer).Pursue(t.Context(), control.Step{ID: id, Server: "n1"}); err != nil || len(asked) != 2 {
+			t.Errorf("%q: %v, asked %d times", id, err, len(asked))
+		}
+	}
+}
+
+// A token that was renewed in its file is taken up without a failure.
+func TestARenewedTokenIsTakenUp(t *testing.T) {
+	valid := "Bearer " + secretToken
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Header.Get("Authorization") != valid {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if strings.HasSuffix(r.URL.Path, "/pods") {
+			_ = json.NewEncoder(w).Encode(corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	}))
+	t.Cleanup(srv.Close)
+	c := defaults()
+	c.Kubeconfig = kubeconfigFor(t, srv.URL)
+	all, err := c.Remediators(control.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := func() error {
+		_, err := all["drain"].Plan(t.Context(), control.Step{Server: "n1"})
+		return err
+	}
+	if err := plan(); err != nil {
+		t.Fatal(err)
+	}
+	valid = "Bearer renewed"
+	if err := plan(); err == nil {
+		t.Error("an old token is let in")
+	}
+	b, err := os.ReadFile(c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.Kubeconfig, []byte(strings.ReplaceAll(string(b), secretToken, "renewed")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := plan(); err != nil {
+		t.Error(err)
+	}
+	valid = "Bearer again"
+	if err := os.WriteFile(c.Kubeconfig, []byte(strings.ReplaceAll(string(b), secretToken, "again")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := plan(); err != nil {
+		t.Errorf("renewed while it was in use: %v", err)
 	}
 }
 

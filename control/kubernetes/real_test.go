@@ -22,6 +22,7 @@ import (
 
 	"auspex/control"
 	"auspex/control/messages"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -218,13 +219,12 @@ func (s *site) budget(name, app string, least int) {
 
 func (s *site) await(what string, ok func() error) {
 	s.Helper()
-	var err error
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if err = ok(); err == nil {
-			return
+	waittest.Until(s.T, func() error {
+		if err := ok(); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
 		}
-	}
-	s.Fatalf("%s: %v", what, err)
+		return nil
+	})
 }
 
 // kubelet takes away the pods of a node that are to end, and returns the names of those that stay.
@@ -345,7 +345,7 @@ func TestADrainOnTheRealAPIWaitsForBudgetsAndLeavesDaemonsAlone(t *testing.T) {
 	})
 	// One of two must stay: the deadline comes, and says who stands in the way.
 	s.clock = time.Hour
-	s.wants(d, step, control.Failed, "not gone within 20m0s", "pod "+s.space+"/train-", s.space+"/keep")
+	s.wants(d, step, control.Failed, "not gone within 9m0s", "pod "+s.space+"/train-", s.space+"/keep")
 
 	// A process that starts anew goes on where the world stands, with another step.
 	s.clock = 0
@@ -387,7 +387,7 @@ func TestWhatIsNotEvictedOnTheRealAPIIsNamed(t *testing.T) {
 	s.must(d.Apply(t.Context(), step))
 	s.wants(d, step, control.Pending, "/bare (2 GPUs): no controller starts it again", "scratch of ReplicaSet web (2 GPUs): its emptyDir would be lost")
 	s.kubelet(n)
-	s.clock = 10 * time.Minute
+	s.clock = 5 * time.Minute
 	s.wants(d, step, control.Pending, "stuck terminating since", "finalizers example.com/never")
 	if got := s.kubelet(n); strings.Join(got, " ") != "bare scratch" {
 		t.Errorf("left are %v", got)

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"auspex/control"
@@ -215,7 +216,7 @@ func (d drain) Pursue(ctx context.Context, s control.Step) error {
 		}
 		after, err := d.evict(ctx, p)
 		if err != nil {
-			if refused(err) {
+			if refused(err) && !apierrors.IsUnauthorized(err) { // a token may be renewed any time, a right is given by people
 				return rejected(err)
 			}
 			return err
