@@ -64,7 +64,7 @@ func TestAGrantReachesAsFarAsItsPool(t *testing.T) {
 		{"power", "POST", "servers/SERVER/power", `{"action":"power_on"}`, eng, 202, false},
 		{"operate", "POST", "operations/SERVER/power", `{"action":"power_on"}`, eng, 202, false},
 		{"bios", "POST", "servers/SERVER/bios", `{"attributes":{"BootMode":"Uefi"}}`, eng, 202, true},
-		{"firmware", "POST", "servers/SERVER/firmware", `{"component":"bmc","version":"1.2","image":"http://192.0.2.1/i","sha256":"`+strings.Repeat("0", 64)+`"}`, eng, 202, true},
+		{"firmware", "POST", "servers/SERVER/firmware", `{"component":"bmc","version":"1.2","image":"http://192.0.2.1/i","sha256":"` + strings.Repeat("0", 64) + `"}`, eng, 202, true},
 		{"hold", "PUT", "servers/SERVER", `{"hold":""}`, eng, 200, true},
 		{"configuration", "PUT", "servers/SERVER/config", `{"bios_config":{"BootMode":"Uefi"}}`, eng, 200, true},
 		{"apply it", "POST", "servers/SERVER/config/apply", "", eng, 202, true},

@@ -3,6 +3,7 @@ package bmc
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -63,9 +64,7 @@ func byHand(h http.Handler) http.Handler {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, r)
 		body := bytes.ReplaceAll(rec.Body.Bytes(), []byte(`"On","Off","PowerCycle"`), []byte(`"On","Off"`))
-		for k, v := range rec.Header() {
-			w.Header()[k] = v
-		}
+		maps.Copy(w.Header(), rec.Header())
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		w.WriteHeader(rec.Code)
 		_, _ = w.Write(body)
@@ -168,9 +167,7 @@ func TestWhatTheInventoryDoesNotSayOfTheMainsCannot(t *testing.T) {
 func withMains() *redfishtest.Tree {
 	t := board()
 	root := map[string]any{"PowerEquipment": link("/redfish/v1/PowerEquipment")}
-	for k, v := range t.Doc("/redfish/v1") {
-		root[k] = v
-	}
+	maps.Copy(root, t.Doc("/redfish/v1"))
 	t.Set("/redfish/v1", root)
 	t.Set("/redfish/v1/PowerEquipment", map[string]any{"RackPDUs": link("/redfish/v1/PowerEquipment/RackPDUs")})
 	t.Set("/redfish/v1/PowerEquipment/RackPDUs", map[string]any{"Members": []any{link("/redfish/v1/PowerEquipment/RackPDUs/1")}})
