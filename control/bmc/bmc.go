@@ -44,7 +44,7 @@ type Config struct {
 
 // Default returns the defaults.
 func Default() *Config {
-	return &Config{Protocol: "auto", Timeout: 15 * time.Second, ImageTime: 10 * time.Minute}
+	return &Config{Protocol: "auto", Timeout: 15 * time.Second, ImageTime: 10 * time.Minute, OutletOff: 15 * time.Second}
 }
 
 // Validate names the key at fault.

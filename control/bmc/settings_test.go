@@ -346,3 +346,14 @@ func TestANoAfterWhichTheControllerIsAwayIsNoRefusal(t *testing.T) {
 		}
 	}
 }
+
+func TestTheDefaultsAreValid(t *testing.T) {
+	if err := Default().Validate(); err != nil {
+		t.Error(err)
+	}
+	c := Default()
+	c.Images = []string{"https://firmware.example/x", "ftp://firmware.example/"}
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "images[1]") {
+		t.Error(err)
+	}
+}

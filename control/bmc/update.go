@@ -273,7 +273,7 @@ func (u *update) Verify(ctx context.Context, s control.Step) (v control.Verdict,
 			return err
 		}
 		args := messages.Args{
-			"server": s.Server, "component": part.Name, "version": part.Version, "state": t.State, "percent": t.Percent, "words": strings.Join(t.Messages, " "),
+			"server": s.Server, "component": part.Name, "version": part.Version, "phase": t.State, "percent": t.Percent, "words": strings.Join(t.Messages, " "),
 		}
 		switch {
 		case runs:

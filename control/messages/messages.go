@@ -265,9 +265,9 @@ var templates = map[string]string{
 
 	WouldUpdate:     "would update {component} of {server} from version {now} to {version} through its BMC",
 	VersionIs:       "{component} of {server} has version {version}",
-	UpdateAt:        "the update of {component} of {server} is at {percent} % ({state})",
-	UpdateRuns:      "the update of {component} of {server} is under way ({state})",
-	UpdateFailed:    "the update of {component} of {server} ended as {state}, and its version is {version}: {words}",
+	UpdateAt:        "the update of {component} of {server} is at {percent} % ({phase})",
+	UpdateRuns:      "the update of {component} of {server} is under way ({phase})",
+	UpdateFailed:    "the update of {component} of {server} ended as {phase}, and its version is {version}: {words}",
 	UpdateUnshown:   "the update of {component} of {server} is completed, and its version is {version}",
 	UpdateForgotten: "the BMC of {server} knows no update under way, and {component} has version {version}",
 
