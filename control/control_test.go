@@ -195,9 +195,9 @@ policies:
     settle: 0s
     max_evidence_age: 1h
     ladder:
-      - {kind: drain, attempts: 2, verify: 300ms}
-      - {kind: power_cycle, needs: [drain], destructive: true, verify: 300ms, quiet: 30ms}
-      - {kind: uncordon, needs: [power_cycle], verify: 300ms}
+      - {kind: drain, attempts: 2, verify: 2s}
+      - {kind: power_cycle, needs: [drain], destructive: true, verify: 2s, quiet: 30ms}
+      - {kind: uncordon, needs: [power_cycle], verify: 2s}
   - name: memory
     faults: [gpu.memory_uncorrectable]
     ladder:
@@ -569,7 +569,7 @@ func TestAPeerThatGoesAwayDuringAStepIsLookedAtAndNotAskedAgain(t *testing.T) {
 		t.Run(fmt.Sprintf("%s, request arrives %v", tc.kind, tc.arrives), func(t *testing.T) {
 			b := newBench(t, schemas.ModeEnforce)
 			if tc.arrives { // what is seen in the end is not to depend on the machine
-				writeFile(t, filepath.Join(b.dir, "policy.yaml"), strings.ReplaceAll(policyText, "300ms", "10m"))
+				writeFile(t, filepath.Join(b.dir, "policy.yaml"), strings.ReplaceAll(policyText, "2s", "10m"))
 			}
 			c := b.controller()
 			r := brokenStep{worldStep{b.w}, tc.kind, tc.arrives, &atomic.Int32{}}

@@ -184,7 +184,7 @@ func TestNoLimitIsExceededHoweverManyFail(t *testing.T) {
 			b := newBench(t, schemas.ModeEnforce)
 			writeFile(t, filepath.Join(b.dir, "policy.yaml"), strings.NewReplacer(
 				"fleet: 2", "fleet: 100, limits: [{scope: feed, held: 2}, {scope: leaf, held: 1}, {scope: pool, keep: 60%}]",
-				"rack: 1", "rack: 100", "per_hour: 4", "per_hour: 100", "cases: 5", "cases: 100", "verify: 300ms", "verify: 1m",
+				"rack: 1", "rack: 100", "per_hour: 4", "per_hour: 100", "cases: 5", "cases: 100", "verify: 2s", "verify: 1m",
 			).Replace(policyText))
 			c := b.controller()
 			s := shares{of: map[string][]Group{}}

@@ -54,7 +54,8 @@ func TestAServerThatSomebodyHasIsTheirs(t *testing.T) {
 	asked := map[string]bool{}
 	as = b.until(c, func(as []schemas.Action) bool {
 		for _, a := range as {
-			if a.State == schemas.ActionWaiting && !asked[a.ID] {
+			theirs := slices.ContainsFunc(a.Rails, func(r schemas.Rail) bool { return r.Name == railOwner && !r.OK })
+			if a.State == schemas.ActionWaiting && theirs && !asked[a.ID] {
 				asked[a.ID] = true
 				b.intend(c, verbApprove, a)
 			}

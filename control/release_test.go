@@ -287,7 +287,7 @@ func TestTheQuietTimeBeginsAnewAfterARestart(t *testing.T) {
 		first, func(as []schemas.Action) bool { return !kind(as, "power_cycle").EffectAt.IsZero() }, incident("i1", part, "gpu.fallen_off_bus"),
 	)
 	effectAt := kind(as, "power_cycle").EffectAt
-	writeFile(t, filepath.Join(b.dir, "policy.yaml"), strings.ReplaceAll(policyText, "verify: 300ms, quiet: 30ms", "verify: 1m, quiet: 200ms"))
+	writeFile(t, filepath.Join(b.dir, "policy.yaml"), strings.ReplaceAll(policyText, "verify: 2s, quiet: 30ms", "verify: 1m, quiet: 200ms"))
 	second := b.controller()
 	began := time.Now()
 	as = b.until(second, func(as []schemas.Action) bool { return states(as)["power_cycle"] == schemas.ActionDone })
