@@ -28,14 +28,13 @@ type crowd struct {
 
 	mu          sync.Mutex
 	began       []time.Time
-	now, most   int            // connections
-	at, mostAt  map[string]int // those of an address
+	now, most   int // connections
 	connections map[string]int
 }
 
 func newCrowd(t *testing.T, addresses []string, tarpit func(n int) bool) *crowd {
 	t.Helper()
-	c := &crowd{at: map[string]int{}, mostAt: map[string]int{}, connections: map[string]int{}}
+	c := &crowd{connections: map[string]int{}}
 	var all sync.WaitGroup
 	t.Cleanup(all.Wait) // after the listeners are closed
 	for n, a := range addresses {
@@ -54,8 +53,7 @@ func newCrowd(t *testing.T, addresses []string, tarpit func(n int) bool) *crowd 
 				c.began = append(c.began, time.Now())
 				c.connections[a]++
 				c.now++
-				c.at[a]++
-				c.most, c.mostAt[a] = max(c.most, c.now), max(c.mostAt[a], c.at[a])
+				c.most = max(c.most, c.now)
 				c.mu.Unlock()
 				all.Go(func() {
 					defer func() { _ = conn.Close() }()
@@ -66,7 +64,6 @@ func newCrowd(t *testing.T, addresses []string, tarpit func(n int) bool) *crowd 
 					}
 					c.mu.Lock()
 					c.now--
-					c.at[a]--
 					c.mu.Unlock()
 				})
 			}
@@ -76,15 +73,14 @@ func newCrowd(t *testing.T, addresses []string, tarpit func(n int) bool) *crowd 
 	return c
 }
 
-// TestASweepIsAsPoliteAsItIsToldToBe counts what reaches 60 addresses: so many begin in a second, so many are asked at a
-// time, each over one connection, and those that never answer stop nobody.
-func TestASweepIsAsPoliteAsItIsToldToBe(t *testing.T) {
-	var addresses []string
-	for n := range 60 {
-		addresses = append(addresses, "127.0.12."+strconv.Itoa(n+1))
+// swept sweeps the addresses of a crowd, at 40 a second and four at a time, and returns how long it took.
+func swept(t *testing.T, addresses int, tarpit bool) (*crowd, time.Duration) {
+	t.Helper()
+	var all []string
+	for n := range addresses {
+		all = append(all, "127.0.12."+strconv.Itoa(n+1))
 	}
-	const pits = 6
-	crowd := newCrowd(t, addresses, func(n int) bool { return n < pits })
+	crowd := newCrowd(t, all, func(int) bool { return tarpit })
 	db := sqltest.Open(t)
 	inv := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
 	if err := inv.Open(t.Context()); err != nil {
@@ -111,11 +107,21 @@ func TestASweepIsAsPoliteAsItIsToldToBe(t *testing.T) {
 	took := time.Since(began)
 	crowd.mu.Lock()
 	defer crowd.mu.Unlock()
-	if d.Status != schemas.DiscoveryCompleted || d.Silent != 62 || len(crowd.connections) != 60 {
+	if d.Status != schemas.DiscoveryCompleted || d.Silent != 62 || len(crowd.connections) != addresses {
 		t.Errorf("%+v, of %d addresses", d, len(crowd.connections))
 	}
-	// Six that take a second each, four at a time, beside 62 at 40 a second.
-	if least := 61 * time.Second / 40; took < least || took > least+2*pits*time.Second {
+	for a, n := range crowd.connections {
+		if n != 1 {
+			t.Errorf("%s was asked over %d connections", a, n)
+		}
+	}
+	return crowd, took
+}
+
+// TestASweepIsAsPoliteAsItIsToldToBe counts what reaches 60 addresses: so many begin in a second, each over one connection.
+func TestASweepIsAsPoliteAsItIsToldToBe(t *testing.T) {
+	crowd, took := swept(t, 60, false)
+	if least := 61 * time.Second / 40; took < least {
 		t.Errorf("it took %v", took)
 	}
 	slices.SortFunc(crowd.began, time.Time.Compare)
@@ -126,18 +132,21 @@ func TestASweepIsAsPoliteAsItIsToldToBe(t *testing.T) {
 				n++
 			}
 		}
-		if n > 40+2 { // a tick that nobody waited for comes at once
+		if n > 40+12 { // without a bound all of them; a busy machine takes some together
 			t.Errorf("%d connections began in a second", n)
 			break
 		}
 	}
-	if crowd.most > 4 {
-		t.Errorf("%d connections at a time", crowd.most)
+}
+
+// TestWhoNeverAnswersIsOneOfFew: four are asked at a time, and wait for who takes a second to be given up.
+func TestWhoNeverAnswersIsOneOfFew(t *testing.T) {
+	crowd, took := swept(t, 20, true)
+	if took > 20*time.Second { // one after the other it is as long at least
+		t.Errorf("it took %v", took)
 	}
-	for a, n := range crowd.connections {
-		if n != 1 || crowd.mostAt[a] != 1 {
-			t.Errorf("%s was asked over %d connections, %d at a time", a, n, crowd.mostAt[a])
-		}
+	if crowd.most > 4+3 { // without a bound all of them; that one has been hung up on is seen a moment later
+		t.Errorf("%d connections at a time", crowd.most)
 	}
 }
 
