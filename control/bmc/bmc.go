@@ -107,9 +107,9 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 	return map[string]control.Remediator{
 		"power_cycle": power.New(func(ctx context.Context, server string) (power.BMC, error) { return open(ctx, server) }),
 		"power_on":    turn{hand, bmc.PowerOn}, "power_off": turn{hand, bmc.PowerOff}, "nmi": interrupt{hand}, "set_boot": boot{hand},
-		"reset_bmc": &restart{hand: hand, seen: map[string]*trace{}}, "set_bios": settings{hand},
-		"update_firmware": &update{hand: hand, images: images{c.Images, c.ImageTime}, seen: map[string]*installing{}},
-		"ac_cycle": &mains{hand: hand, outlets: s.Outlets, off: c.OutletOff, seen: map[string]*dark{}, unit: func(ctx context.Context, pdu schemas.Resource) (bmc.Client, error) {
+		"reset_bmc": &restart{hand: hand}, "set_bios": settings{hand},
+		"update_firmware": &update{hand: hand, images: images{c.Images, c.ImageTime}},
+		"ac_cycle": &mains{hand: hand, outlets: s.Outlets, off: c.OutletOff, unit: func(ctx context.Context, pdu schemas.Resource) (bmc.Client, error) {
 			return c.unit(ctx, s, pdu, trusted)
 		}},
 	}, nil

@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"auspex/control"
@@ -26,11 +25,10 @@ type mains struct {
 	unit    func(ctx context.Context, pdu schemas.Resource) (bmc.Client, error)
 	off     time.Duration
 
-	mu   sync.Mutex
-	seen map[string]*dark
+	seen notes[dark]
 }
 
-// dark is what is known of a step beside what can be read now. A restart of control loses it.
+// dark is what is known of a step.
 type dark struct {
 	off  bool // all its outlets were read off at the same time
 	away bool // nobody listened at the address of its controller
@@ -39,15 +37,6 @@ type dark struct {
 // overlap is the least time for which an outlet that cycles by itself is off, so that those of the
 // other feeds are switched meanwhile.
 const overlap = 4 * time.Second
-
-func (m *mains) of(id string) *dark {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.seen[id] == nil {
-		m.seen[id] = &dark{}
-	}
-	return m.seen[id]
-}
 
 // point is an outlet that was found at its unit.
 type point struct {
@@ -207,7 +196,7 @@ func (m *mains) wait(ctx context.Context, s control.Step, points []point) error 
 	for deadline := time.Now().Add(m.off); ; {
 		states, off, _, err := read(ctx, points)
 		if err == nil && off {
-			m.of(s.ID).off = true
+			m.seen.about(s.ID).off = true
 			break
 		}
 		if time.Now().After(deadline) {
@@ -269,7 +258,7 @@ func (m *mains) Verify(ctx context.Context, s control.Step) (v control.Verdict, 
 	if err != nil {
 		return control.Pending, observed, err
 	}
-	of := m.of(s.ID)
+	of := m.seen.about(s.ID)
 	of.off = of.off || off && len(points) > 0
 	where := named(points)
 	if len(points) == 0 {
@@ -292,6 +281,7 @@ func (m *mains) Verify(ctx context.Context, s control.Step) (v control.Verdict, 
 		switch {
 		case started && power == bmc.PowerOn:
 			v, observed = control.Verified, messages.New(messages.ACBack, args)
+			m.seen.forget(s.ID)
 		case started:
 			observed = messages.New(messages.PowerIs, args)
 		default:

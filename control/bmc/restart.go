@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"time"
 
 	"auspex/control"
@@ -20,11 +19,10 @@ import (
 type restart struct {
 	hand
 
-	mu   sync.Mutex
-	seen map[string]*trace
+	seen notes[trace]
 }
 
-// trace is what is known of a step beside what can be read now. A restart of control loses it.
+// trace is what is known of a step.
 type trace struct {
 	power   bmc.PowerState  // before the step
 	session redfish.Session // left with the controller, which forgets it when it starts anew
@@ -39,21 +37,6 @@ const (
 	// settling is how long a controller that has started may take to see that its host has power.
 	settling = 10 * time.Second
 )
-
-func (r *restart) of(id string) *trace {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.seen[id] == nil {
-		r.seen[id] = &trace{}
-	}
-	return r.seen[id]
-}
-
-func (r *restart) forget(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.seen, id)
-}
 
 // Plan implements control.Remediator.
 func (r *restart) Plan(ctx context.Context, s control.Step) (sentence schemas.Sentence, err error) {
@@ -87,7 +70,7 @@ func (r *restart) Apply(ctx context.Context, s control.Step) error {
 		if err != nil {
 			return fmt.Errorf("%w: read power of %s: %w", control.ErrRejected, s.Server, err)
 		}
-		t := r.of(s.ID)
+		t := r.seen.about(s.ID)
 		t.power = power
 		t.session, t.left = api.Keep()
 		err = api.ResetManager(ctx, s.With[policy.Force] == "true", s.ID)
@@ -98,7 +81,7 @@ func (r *restart) Apply(ctx context.Context, s control.Step) error {
 		if _, look := api.Manager(ctx); look != nil {
 			return fmt.Errorf("%w; then it did not answer: %w", errors.New(err.Error()), look)
 		}
-		r.forget(s.ID)
+		r.seen.forget(s.ID)
 		if t.left {
 			api.End(ctx, t.session)
 		}
@@ -108,7 +91,7 @@ func (r *restart) Apply(ctx context.Context, s control.Step) error {
 
 // Verify implements control.Remediator.
 func (r *restart) Verify(ctx context.Context, s control.Step) (v control.Verdict, observed schemas.Sentence, err error) {
-	t := r.of(s.ID)
+	t := r.seen.about(s.ID)
 	err = r.read(ctx, s.Server, func(c controller) error {
 		api, err := c.redfish(s)
 		if err != nil {
@@ -130,7 +113,7 @@ func (r *restart) Verify(ctx context.Context, s control.Step) (v control.Verdict
 			if t.left {
 				api.End(ctx, t.session)
 			}
-			r.forget(s.ID)
+			r.seen.forget(s.ID)
 		}
 		return err
 	})

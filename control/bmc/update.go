@@ -12,7 +12,6 @@ import (
 	"os"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	"auspex/control"
@@ -29,11 +28,10 @@ type update struct {
 	hand
 	images images
 
-	mu   sync.Mutex
-	seen map[string]*installing
+	seen notes[installing]
 }
 
-// installing is what is known of a step beside what can be read now. A restart of control loses it.
+// installing is what is known of a step.
 type installing struct {
 	task  string    // its path
 	ended time.Time // since when the task is read as ended
@@ -114,21 +112,6 @@ func (i images) fetch(ctx context.Context, image, digest string) (f *os.File, si
 		return nil, 0, err
 	}
 	return f, size, nil
-}
-
-func (u *update) of(id string) *installing {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.seen[id] == nil {
-		u.seen[id] = &installing{}
-	}
-	return u.seen[id]
-}
-
-func (u *update) forget(id string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.seen, id)
 }
 
 // Lasts implements control.Lasting: an image is read, and may be sent.
@@ -215,7 +198,7 @@ func (u *update) Apply(ctx context.Context, s control.Step) error {
 			task, err = api.SimpleUpdate(ctx, &w, image, part.Target, s.ID)
 		}
 		if err == nil {
-			u.of(s.ID).task = task
+			u.seen.about(s.ID).task = task
 			return nil
 		}
 		if !bmc.Rejected(err) || errors.Is(err, redfish.ErrBefore) {
@@ -226,7 +209,7 @@ func (u *update) Apply(ctx context.Context, s control.Step) error {
 		case look != nil:
 			return fmt.Errorf("%w; then it did not answer: %w", errors.New(err.Error()), look)
 		case runs:
-			u.of(s.ID).task = t.ID
+			u.seen.about(s.ID).task = t.ID
 			return nil
 		}
 		return refusal(err)
@@ -263,7 +246,7 @@ func (u *update) Verify(ctx context.Context, s control.Step) (v control.Verdict,
 		if err != nil {
 			return err
 		}
-		of := u.of(s.ID)
+		of := u.seen.about(s.ID)
 		t, runs, err := under(ctx, api, of)
 		if err != nil {
 			return err
@@ -284,10 +267,10 @@ func (u *update) Verify(ctx context.Context, s control.Step) (v control.Verdict,
 			observed = messages.New(id, args)
 		case part.Version == s.With[policy.Version]:
 			v, observed = control.Verified, versionIs(s, part)
-			u.forget(s.ID)
+			u.seen.forget(s.ID)
 		case t.State != "" && t.State != "Completed":
 			v, observed = control.Failed, messages.New(messages.UpdateFailed, args)
-			u.forget(s.ID)
+			u.seen.forget(s.ID)
 		case t.State == "Completed":
 			if of.ended.IsZero() {
 				of.ended = time.Now()
@@ -295,7 +278,7 @@ func (u *update) Verify(ctx context.Context, s control.Step) (v control.Verdict,
 			observed = messages.New(messages.UpdateUnshown, args)
 			if time.Since(of.ended) > shows {
 				v = control.Failed
-				u.forget(s.ID)
+				u.seen.forget(s.ID)
 			}
 		default:
 			observed = messages.New(messages.UpdateForgotten, args)
