@@ -43,7 +43,7 @@ tasks:
     worker: "{{ .device_1 }}"
     actions:
       - name: write
-        image: quay.io/tinkerbell/actions/image2disk:v1.0.0
+        image: images.example/actions/image2disk:v1.0.0
         timeout: 600
         environment:
           DEST_DISK: {{ index .Hardware.Disks 0 }}

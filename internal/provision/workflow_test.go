@@ -21,13 +21,13 @@ tasks:
       - /dev:/dev
     actions:
       - name: stream image
-        image: quay.io/tinkerbell/actions/image2disk:v1.0.0
+        image: images.example/actions/image2disk:v1.0.0
         timeout: 600
         environment:
           DEST_DISK: {{ index .Hardware.Disks 0 }}
           IMG_URL: "{{ .image_url }}"
       - name: reboot
-        image: ghcr.io/jacobweinstock/waitdaemon:0.2.1
+        image: images.example/waitdaemon:0.2.1
         timeout: 90
         pid: host
         command: ["reboot"]
@@ -82,8 +82,8 @@ func TestBadTemplates(t *testing.T) {
 		{"two actions of one name", "name: reboot", "name: stream image", 16, "there are two actions named stream image"},
 		{"no name of an action", "name: reboot", `name: ""`, 16, "the action has no name"},
 		{"no tag", "image2disk:v1.0.0", "image2disk", 11, "has neither a tag nor a digest"},
-		{"no image", "        image: ghcr.io/jacobweinstock/waitdaemon:0.2.1\n", "", 16, "the action reboot has no image"},
-		{"no name of an image", "ghcr.io/jacobweinstock/waitdaemon:0.2.1", "GHCR.io/Wait Daemon:1", 17, "is no name of an image"},
+		{"no image", "        image: images.example/waitdaemon:0.2.1\n", "", 16, "the action reboot has no image"},
+		{"no name of an image", "images.example/waitdaemon:0.2.1", "IMAGES.example/Wait Daemon:1", 17, "is no name of an image"},
 		{"a field that is misspelt", `command: ["reboot"]`, `comand: ["reboot"]`, 20, "the action reboot has no field comand, and Tinkerbell would read over it; there is command"},
 		{"a field twice", "timeout: 90\n", "timeout: 90\n        timeout: 91\n", 19, `mapping key "timeout" already defined`},
 		{"no worker", `"{{.device_1}}"`, `""`, 6, "the task install has no worker"},
@@ -91,8 +91,8 @@ func TestBadTemplates(t *testing.T) {
 		{"no tasks", good[strings.Index(good, "tasks:"):], "tasks: []\n", 4, "there is no task"},
 		{
 			"behind a loop that makes many lines of three",
-			"      - /dev:/dev\n    actions:\n      - name: stream image\n        image: quay.io/tinkerbell/actions/image2disk:v1.0.0",
-			"{{ range .Hardware.Disks }}\n      - {{ . }}:{{ . }}\n{{ end }}    actions:\n      - name: stream image\n        image: quay.io/tinkerbell/actions/image2disk", 12,
+			"      - /dev:/dev\n    actions:\n      - name: stream image\n        image: images.example/actions/image2disk:v1.0.0",
+			"{{ range .Hardware.Disks }}\n      - {{ . }}:{{ . }}\n{{ end }}    actions:\n      - name: stream image\n        image: images.example/actions/image2disk", 12,
 			"has neither a tag nor a digest",
 		},
 		{"a placeholder of Tinkerbell's", "{{ .image_url }}", `{{ "{{" }} .x }}`, 15, "for a placeholder once more"},
