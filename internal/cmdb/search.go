@@ -15,6 +15,15 @@ const (
 	MatchSubstring = "substring"
 )
 
+// What is found, by how: an index of ranks.
+const (
+	rankExact = iota
+	rankPrefix
+	rankSubstring
+)
+
+var ranks = [...]string{MatchExact, MatchPrefix, MatchSubstring}
+
 // Hit is a resource that was searched for.
 type Hit struct {
 	Name  string
@@ -31,7 +40,8 @@ type pile struct {
 	text  []byte
 	begin []uint32 // of each line
 	owner []number
-	field []uint8 // of searched
+	field []uint8  // of searched
+	times [256]int // that each byte is in the text
 }
 
 func newPile(s *sheet, g *graph) *pile {
@@ -56,6 +66,9 @@ func newPile(s *sheet, g *graph) *pile {
 		}
 	}
 	p.text = slices.Clip(p.text)
+	for _, b := range p.text {
+		p.times[b]++
+	}
 	return p
 }
 
@@ -66,31 +79,34 @@ func (s *Snapshot) Search(text, kind string, limit int) (hits []Hit, more bool) 
 	if text == "" || strings.Contains(text, "\n") {
 		return nil, false
 	}
-	found := make(map[number]bool)
-	take := func(n number, match, in string) bool { // false is enough
-		if found[n] || kind != "" && s.at(n).Kind != kind {
-			return true
+	var by [len(ranks)][]Hit
+	var enough [len(ranks)]bool // one more than asked for
+	before := make(map[number]int)
+	s.scan(text, &enough, func(n number, rank int, in string) {
+		if at, known := before[n]; kind != "" && s.at(n).Kind != kind || known && at <= rank {
+			return
 		}
-		if len(hits) == limit {
-			more = true
-			return false
-		}
-		found[n] = true
-		hits = append(hits, Hit{s.at(n).ID, match, in})
-		return true
-	}
-	if !s.scan("\n"+text+"\n", func(n number, in string) bool { return take(n, MatchExact, in) }) {
-		return hits, more
-	}
+		before[n] = rank
+		by[rank] = append(by[rank], Hit{s.at(n).ID, ranks[rank], in})
+		enough[rank] = len(by[rank]) > limit
+	})
 	for _, name := range s.Find(text) { // in another spelling, or by its id
-		if !take(s.find(name), MatchExact, "id") {
-			return hits, more
+		if kind == "" || s.at(s.find(name)).Kind == kind {
+			by[rankExact] = append(by[rankExact], Hit{name, MatchExact, "id"})
 		}
 	}
-	if s.scan("\n"+text, func(n number, in string) bool { return take(n, MatchPrefix, in) }) {
-		s.scan(text, func(n number, in string) bool { return take(n, MatchSubstring, in) })
+	found := make(map[string]bool)
+	for _, h := range slices.Concat(by[:]...) {
+		switch {
+		case found[h.Name]:
+		case len(hits) == limit:
+			return hits, true
+		default:
+			found[h.Name] = true
+			hits = append(hits, h)
+		}
 	}
-	return hits, more
+	return hits, false
 }
 
 // called are the resources that a text is a part of a key of, or means.
@@ -100,43 +116,75 @@ func (s *Snapshot) called(text string) map[number]bool {
 	if text == "" || strings.Contains(text, "\n") {
 		return out
 	}
-	s.scan(text, func(n number, _ string) bool { out[n] = true; return true })
+	s.scan(text, new([len(ranks)]bool), func(n number, _ int, _ string) { out[n] = true })
 	for _, name := range s.Find(text) {
 		out[s.find(name)] = true
 	}
 	return out
 }
 
-// scan calls f with each key of a resource in which a text is found, until it returns false.
-func (g *graph) scan(text string, f func(n number, in string) bool) bool {
+// scan calls f with each key of a resource in which a text is found, but for those of a rank of which
+// there is enough; it ends when there is enough of the first.
+func (g *graph) scan(text string, enough *[len(ranks)]bool, f func(n number, rank int, in string)) {
 	for _, s := range []*sheet{&g.sheet, &g.since.sheet} {
-		if !s.pile().scan(text, func(n number, in string) bool { return g.now(n) != n || f(n, in) }) {
-			return false
-		}
+		s.pile().scan(text, enough, func(n number, rank int, in string) {
+			if g.now(n) == n {
+				f(n, rank, in)
+			}
+		})
 	}
-	return true
 }
 
-// scan calls f with each key in which a text is found, until it returns false.
-func (p *pile) scan(text string, f func(n number, in string) bool) bool {
+func (p *pile) scan(text string, enough *[len(ranks)]bool, f func(n number, rank int, in string)) {
 	want := []byte(text)
-	skip := len(text) - len(strings.TrimPrefix(text, "\n"))
-	for at := 0; ; {
-		k := bytes.Index(p.text[at:], want)
-		if k < 0 {
-			return true
+	rare := 0 // where its byte is that is met least
+	for k, b := range want {
+		if p.times[b] < p.times[want[rare]] {
+			rare = k
 		}
-		at += k + skip
-		line, exact := slices.BinarySearch(p.begin, uint32(at))
-		if !exact {
-			line--
-		}
-		if !f(p.owner[line], searched[p.field[line]]) {
-			return false
-		}
-		if line+1 == len(p.begin) {
-			return true
-		}
-		at = int(p.begin[line+1]) - 1 // the end of this line begins the next
 	}
+	for at := 1; !enough[rankExact]; {
+		at = p.index(at, want, rare)
+		if at < 0 {
+			return
+		}
+		rank, after := rankSubstring, at+len(want)
+		if p.text[at-1] == '\n' {
+			rank = rankPrefix
+			if p.text[after] == '\n' {
+				rank = rankExact
+			}
+		}
+		if !enough[rank] {
+			line, exact := slices.BinarySearch(p.begin, uint32(at))
+			if !exact {
+				line--
+			}
+			f(p.owner[line], rank, searched[p.field[line]])
+		}
+		at = after + bytes.IndexByte(p.text[after:], '\n') + 1
+	}
+}
+
+// index finds a text from a place on, by the byte of it that is met least; it is -1 for none. What
+// has names by a pattern has bytes that most of its keys begin with.
+func (p *pile) index(from int, want []byte, rare int) int {
+	if often := p.times[want[rare]]; often*16 > len(p.text) {
+		k := bytes.Index(p.text[min(from, len(p.text)):], want)
+		if k >= 0 {
+			k += from
+		}
+		return k
+	}
+	for at := from + rare; at < len(p.text); at++ {
+		k := bytes.IndexByte(p.text[at:], want[rare])
+		if k < 0 {
+			return -1
+		}
+		at += k
+		if bytes.HasPrefix(p.text[at-rare:], want) {
+			return at - rare
+		}
+	}
+	return -1
 }

@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -112,12 +113,20 @@ func (x *Index) Parts(device, kind string) []string {
 	return out
 }
 
+// Below is everything below a device.
+func (x *Index) Below(device string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for r := range x.snap.Below(device) {
+			if !yield(r.ID) {
+				return
+			}
+		}
+	}
+}
+
 // All returns everything below a device, in natural order.
 func (x *Index) All(device string) []string {
-	var out []string
-	for r := range x.snap.Below(device) {
-		out = append(out, r.ID)
-	}
+	out := slices.Collect(x.Below(device))
 	slices.SortFunc(out, natural)
 	return out
 }

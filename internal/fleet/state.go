@@ -160,13 +160,21 @@ func (s *States) Server(x *Index, srv Server) (State, string) {
 		}
 		digit[g] = '0' + byte(st)
 	}
-	for _, id := range x.All(srv.ID) {
-		state = state.worse(s.of[id])
-	}
+	state = s.worst(x, srv.ID, state)
 	if whole == Acting || whole == Out { // what is done about it says more than what was wrong
 		state = whole
 	}
 	return state.worse(whole), string(digit)
+}
+
+// worst is a state, or that of a part of a device which is worse.
+func (s *States) worst(x *Index, device string, st State) State {
+	if len(s.of) > 0 {
+		for id := range x.Below(device) {
+			st = st.worse(s.of[id])
+		}
+	}
+	return st
 }
 
 // Device returns the state of a server or a switch.
@@ -175,10 +183,7 @@ func (s *States) Device(x *Index, id string) State {
 		st, _ := s.Server(x, x.Servers[at])
 		return st
 	}
-	st := s.of[id]
-	for _, p := range x.All(id) {
-		st = st.worse(s.of[p])
-	}
+	st := s.worst(x, id, s.of[id])
 	if s.silent[id] {
 		st = st.worse(Unknown)
 	}

@@ -496,8 +496,9 @@ func (s *Store) Claims(ctx context.Context, servers []string) ([]Claim, error) {
 		err = rows.Scan(&c.Server, &c.GPU, &from, &to)
 		c.From, c.Until = at(from), at(to)
 		return c, err
-	}, `SELECT c.server_id, COALESCE(g.name,''), c.from_ns, CASE WHEN c.state<>'booked' AND c.until_ns<=$1 THEN 9223372036854775807 ELSE c.until_ns END
-FROM allocation_claims c LEFT JOIN gpus g ON g.id=c.gpu_id WHERE c.state<>'released'`+where, append([]any{now}, args...)...)
+	}, `SELECT c.server_id, COALESCE((SELECT name FROM gpus WHERE id=c.gpu_id), ''), c.from_ns,
+  CASE WHEN c.state<>'booked' AND c.until_ns<=$1 THEN 9223372036854775807 ELSE c.until_ns END
+FROM allocation_claims c WHERE c.state<>'released'`+where, append([]any{now}, args...)...)
 }
 
 // Wish returns what was asked for, as JSON.

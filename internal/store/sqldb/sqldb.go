@@ -201,10 +201,33 @@ func inTx(ctx context.Context, on interface {
 // no room for it writes out before the end, and reads again.
 const largeCache = 256 << 10
 
+// largeWrite is how many rows of a table a transaction changes that leaves PostgreSQL with a wrong idea
+// of it: without statistics it reads whole tables, until its autovacuum comes by a minute later.
+const largeWrite = 1000
+
+// analyze takes statistics of the tables of which a transaction has changed many rows.
+func analyze(ctx context.Context, tx *sql.Tx) error {
+	tables, err := Rows(ctx, tx, func(rows *sql.Rows) (name string, err error) { return name, rows.Scan(&name) },
+		`SELECT quote_ident(schemaname) || '.' || quote_ident(relname) FROM pg_stat_xact_user_tables WHERE n_tup_ins+n_tup_upd+n_tup_del >= $1`, largeWrite)
+	if err != nil || len(tables) == 0 {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `ANALYZE `+strings.Join(tables, `, `))
+	return err
+}
+
 // InLargeTx is [DB.InTx] for a transaction that writes very many rows.
 func (db *DB) InLargeTx(ctx context.Context, f func(*sql.Tx) error) (err error) {
 	if db.Dialect != database.DialectSQLite3 {
-		return db.InTx(ctx, f)
+		return db.InTx(ctx, func(tx *sql.Tx) error {
+			if err := f(tx); err != nil {
+				return err
+			}
+			if err := analyze(ctx, tx); err != nil {
+				return fmt.Errorf("take statistics: %w", err)
+			}
+			return nil
+		})
 	}
 	done, err := db.wait(ctx)
 	if err != nil {
