@@ -8,7 +8,7 @@ FLAGS ?=
 DATA ?= .auspex
 export CGO_ENABLED ?= 0
 
-.PHONY: help build agent agent-package run test race invariants lint generate bench e2e ui clean
+.PHONY: help build agent agent-package run test race chaos invariants lint generate bench e2e ui clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ invariants: need-go # what `go list` shows escapes the cache of tests
 
 race: need-go ## run the tests under the race detector, without the browser (needs gcc)
 	@CGO_ENABLED=1 GO=$(GO) test/gotest.sh -race -short -tags dcgm -timeout 30m -- $(PKG)
+
+chaos: need-go ## prove control: every order of two controllers, then 1,000 runs in which they are killed
+	@AUSPEX_EXHAUSTIVE=1 AUSPEX_CHAOS_RUNS=$${AUSPEX_CHAOS_RUNS:-1000} $(GO) test -count=1 -timeout 4h -v -run 'TestEveryInterleaving|TestTheCheck|TestChaos' ./control
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	@cd tools/lint && $(GO) build -o ../../$(BIN)/ tool

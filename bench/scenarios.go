@@ -53,6 +53,7 @@ func scenarios() []scenario {
 		{"burst", 64, (*bencher).burst},
 		{"agent-alert-latency", 200, (*bencher).agentAlertLatency},
 		{"agent", 60, (*bencher).agentCost},
+		{"control", 10_000, (*bencher).controlCases},
 		{"api-reads", 30_000, (*bencher).apiReads},
 		{"api-allocate", 3000, (*bencher).apiAllocate},
 		{"api-stream", 200, (*bencher).apiStream},

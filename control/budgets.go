@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"auspex/schemas"
 )
@@ -49,7 +48,7 @@ func (c *Controller) budgets(ctx context.Context) (schemas.Budgets, error) {
 	groups := c.groupBudgets()
 	c.mu.Unlock()
 	var err error
-	if hour.Used, _, err = c.store.destructiveSince(ctx, now.Add(-time.Hour), ""); err != nil {
+	if hour.Used, _, err = c.destructive(ctx, now, ""); err != nil {
 		return schemas.Budgets{}, err
 	}
 	levels := []schemas.Budget{fleet}

@@ -11,6 +11,7 @@ import (
 
 	"auspex/control/messages"
 	"auspex/control/policy"
+	"auspex/internal/store/records"
 	"auspex/schemas"
 )
 
@@ -187,6 +188,18 @@ func (c *Controller) rung(ctx context.Context, k *climb, p policy.Policy, i int)
 	return a, false, nil
 }
 
+// atEase is how many steps may wait, each looking every second whether it may go: where more do, all of them look less
+// often. A person's decision wakes its step at once.
+const atEase, seldom = 50, time.Minute
+
+// between is the wait between two looks at whether a step may go.
+func (c *Controller) between() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	every := max(c.cfg.Poll, time.Second)
+	return max(every, min(every*time.Duration(len(c.wake))/atEase, seldom))
+}
+
 // retryAfter is the wait before a second attempt; a third waits twice as long.
 const retryAfter = 5 * time.Second
 
@@ -194,7 +207,7 @@ func (c *Controller) pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(d):
+	case <-c.after(d):
 		return nil
 	}
 }
@@ -345,7 +358,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		case <-ctx.Done():
 			return false, ctx.Err()
 		case <-wake:
-		case <-time.After(max(c.cfg.Poll, time.Second)):
+		case <-c.after(c.between()):
 		}
 	}
 	c.afterStep("intent " + a.Kind)
@@ -355,6 +368,9 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	lasts := c.cfg.CallTime
 	if l, ok := rem.(Lasting); ok {
 		lasts = max(lasts, l.Lasts())
+	}
+	if err := c.awake(ctx, k); err != nil {
+		return false, err
 	}
 	call, cancel := context.WithTimeout(ctx, lasts)
 	err = rem.Apply(call, step(k, *a, k.Decided))
@@ -383,6 +399,18 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	return true, c.save(ctx, k, a, r, time.Time{}, "sent")
 }
 
+// errAsleep: this process was stopped after a step was decided; what was checked may not hold any more.
+var errAsleep = errors.New("asleep since the step was decided")
+
+// awake makes sure, before a step is sent, that it was decided just now and that no other controller leads since. What is
+// not sent then stays an intent whose outcome whoever leads has to find out.
+func (c *Controller) awake(ctx context.Context, k *climb) error {
+	if c.d.Now().Round(0).Sub(k.Decided.Round(0)) > c.cfg.CallTime { // by the clock on the wall, which goes on while a machine sleeps
+		return errAsleep
+	}
+	return c.store.leads(ctx)
+}
+
 // gist is what a sentence says, but for its numbers: the check that holds a step.
 func gist(s schemas.Sentence) string {
 	rail, _ := s.Args["rail"].(string)
@@ -396,6 +424,7 @@ func gist(s schemas.Sentence) string {
 func (c *Controller) decideAndCommit(
 	ctx context.Context, k *climb, p policy.Policy, a *schemas.Action, r policy.Rung, approved bool, seen []schemas.Rail,
 ) (goes, wait bool, err error) {
+	c.afterStep("decide " + a.Kind)
 	c.decide.Lock()
 	defer c.decide.Unlock()
 	if a.Rails, err = c.check(ctx, k, p, a.Rung, false); err != nil {
@@ -411,13 +440,18 @@ func (c *Controller) decideAndCommit(
 	}
 	c.mu.Lock()
 	k.Touched, k.asks, k.asksToDestroy = k.State != caseReading, false, false
+	c.notes(k)
 	c.mu.Unlock()
 	// A drain may reach the scheduler though its answer never comes: from here on
 	// the server counts as cordoned by us.
 	if takesOut(a.Kind) {
 		k.Cordoned = true
 	}
+	c.afterStep("checked " + a.Kind)
 	k.Decided = c.d.Now().UTC()
+	if r.Destructive {
+		c.ends(k.Subject, k.Decided)
+	}
 	become(a, schemas.ActionRunning, messages.New(messages.Decided, nil))
 	// A store that fails here may have kept it: until it is read again, it counts.
 	if err := c.save(ctx, k, a, r, k.Decided, "intend"); err != nil {
@@ -523,7 +557,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(c.cfg.Poll):
+		case <-c.after(c.cfg.Poll):
 		}
 	}
 }
@@ -564,15 +598,17 @@ func (c *Controller) close(ctx context.Context, k *climb, state string) error {
 	dismiss(k)
 	held := k.State != caseReading
 	k.State = state
-	if err := c.store.saveCase(ctx, c.store.db, k); err != nil {
+	if err := c.store.fenced(ctx, func(x records.Execer) error { return c.store.saveCase(ctx, x, k) }); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	if state != caseFailed || !k.Cordoned {
 		delete(c.open, k.key())
 	}
+	c.notes(k)
 	c.mu.Unlock()
-	c.report(ctx)
+	c.changed()
+	c.afterStep("closed " + state)
 	if !held {
 		return nil
 	}
@@ -588,7 +624,7 @@ func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r po
 	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, who, verb); err != nil {
 		return err
 	}
-	c.saved(ctx, a)
+	c.saved(a)
 	return nil
 }
 
@@ -597,19 +633,23 @@ func (c *Controller) saveDecision(ctx context.Context, caseID string, a *schemas
 	if err := c.store.saveDecision(ctx, caseID, a, cmp.Or(a.Actor, actor), verb); err != nil {
 		return err
 	}
-	c.saved(ctx, a)
+	c.saved(a)
 	return nil
 }
 
 // saved counts a change, and wakes what publishes it.
-func (c *Controller) saved(ctx context.Context, a *schemas.Action) {
+func (c *Controller) saved(a *schemas.Action) {
 	c.actions.WithLabelValues(a.Kind, a.Mode, a.State).Inc()
-	c.report(ctx) // before the change is told, so that who hears of it reads these
+	c.changed()
+	c.afterStep(a.State + " " + a.Kind)
+}
+
+// changed wakes what counts the budgets and publishes.
+func (c *Controller) changed() {
 	select {
 	case c.dirty <- struct{}{}:
 	default:
 	}
-	c.afterStep(a.State + " " + a.Kind)
 }
 
 func (c *Controller) newAction(k *climb, p policy.Policy, rung, attempt int, r policy.Rung) schemas.Action {

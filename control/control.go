@@ -23,7 +23,6 @@ import (
 	"auspex/control/messages"
 	"auspex/control/policy"
 	"auspex/internal/bus"
-	"auspex/internal/run"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
@@ -168,10 +167,13 @@ type Controller struct {
 
 	decide    sync.Mutex // a check and what it decides are one
 	reporting sync.Mutex // held while the budgets are counted and written
+	counting  sync.Mutex // guards counts
+	counts    counts
 
 	mu        sync.Mutex
 	incidents map[string]*candidate
 	open      map[string]*climb        // by key; failed ones stay while the server is out of the pool
+	out       map[string]*climb        // of these, those that keep a server out of the pool
 	wake      map[string]chan struct{} // by action: an intent came
 	taken     []*climb                 // requests that the tick is to start
 	asked     []time.Time              // when ladders with destructive steps were opened
@@ -180,17 +182,23 @@ type Controller struct {
 	wg      sync.WaitGroup
 	dirty   chan struct{}
 	taking  chan struct{}
+	news    chan struct{} // an incident came
+	checks  prometheus.Histogram
 	actions *prometheus.CounterVec
 	ignored *prometheus.CounterVec
 
-	// afterStep is called between any two steps of a climb; tests stop there.
+	deposed func() // ends what this controller does where another leads
+
+	// afterStep is called between any two steps of a climb, and after waits of it; tests stop there.
 	afterStep func(name string)
+	after     func(d time.Duration) <-chan time.Time
 }
 
 // candidate is an open incident whose cause is settling.
 type candidate struct {
 	inc     schemas.Incident
 	settled time.Time // since when the root cause stands
+	known   bool      // it has its case
 }
 
 // New checks the configuration and returns a controller that does nothing yet.
@@ -209,9 +217,13 @@ func New(cfg Config, d Deps) (*Controller, error) {
 		}
 	}
 	c := &Controller{
-		cfg: cfg, d: d, policies: set, store: &store{db: d.DB, holder: d.Holder, now: d.Now},
-		incidents: map[string]*candidate{}, open: map[string]*climb{}, wake: map[string]chan struct{}{}, withdrawn: map[string]string{},
-		dirty: make(chan struct{}, 1), taking: make(chan struct{}, 1), afterStep: func(string) {},
+		cfg: cfg, d: d, policies: set, store: &store{db: d.DB, holder: d.Holder, now: d.Now, ttl: cfg.LeaseTTL},
+		incidents: map[string]*candidate{}, open: map[string]*climb{}, out: map[string]*climb{}, wake: map[string]chan struct{}{}, withdrawn: map[string]string{},
+		dirty: make(chan struct{}, 1), taking: make(chan struct{}, 1), news: make(chan struct{}, 1), deposed: func() {}, afterStep: func(string) {}, after: time.After,
+		checks: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "auspex_control_check_seconds", Help: "Time that one evaluation of all checks of a step took.",
+			Buckets: []float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 5e-3, 25e-3, 100e-3},
+		}),
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_control_actions_total", Help: "Changes of actions, by kind, mode and new state.",
 		}, []string{"kind", "mode", "state"}),
@@ -220,7 +232,7 @@ func New(cfg Config, d Deps) (*Controller, error) {
 		}, []string{"topic"}),
 	}
 	if d.Metrics != nil {
-		d.Metrics.MustRegister(c.actions, c.ignored)
+		d.Metrics.MustRegister(c.actions, c.ignored, c.checks)
 	}
 	return c, nil
 }
@@ -228,18 +240,19 @@ func New(cfg Config, d Deps) (*Controller, error) {
 // Name implements run.Component.
 func (c *Controller) Name() string { return "control" }
 
-// Run takes up what was open, then follows incidents and intents until ctx is done.
-func (c *Controller) Run(ctx context.Context, ready func()) error {
-	ctx, cancel := context.WithCancel(ctx)
+// serve takes up what was open, then follows incidents and intents until ctx is done or another controller leads.
+func (c *Controller) serve(ctx context.Context, ready func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer c.wg.Wait()
-	defer cancel()
+	defer cancel(nil)
+	c.deposed = func() { cancel(errDeposed) }
 	if err := c.restore(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil
+			return context.Cause(ctx)
 		}
 		return err
 	}
-	errs := make(chan error, 4)
+	errs := make(chan error, 5)
 	spawn := func(f func(context.Context) error) { c.wg.Go(func() { errs <- f(ctx) }) }
 	spawn(func(ctx context.Context) error {
 		return bus.Follow(ctx, c.d.Bus, bus.Subscription{Topic: schemas.TopicIncidents, Group: "control"}, c.d.Log, c.onIncidents)
@@ -249,13 +262,14 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 	})
 	spawn(c.publishLoop)
 	spawn(c.tickLoop)
+	spawn(c.keepLeading)
 	ready()
 	for range cap(errs) {
 		if err := <-errs; err != nil && ctx.Err() == nil {
 			return err
 		}
 		if ctx.Err() != nil {
-			return nil
+			return context.Cause(ctx)
 		}
 	}
 	return nil
@@ -316,10 +330,12 @@ func (c *Controller) takeUp(failed, open []*climb) {
 	for _, k := range failed {
 		if k.Cordoned {
 			c.open[k.key()] = k
+			c.notes(k)
 		}
 	}
 	for _, k := range open {
 		c.open[k.key()] = k
+		c.notes(k)
 	}
 }
 
@@ -332,6 +348,10 @@ func (c *Controller) onIncidents(_ context.Context, msgs []bus.Message) error {
 			continue
 		}
 		c.consider(i)
+	}
+	select {
+	case c.news <- struct{}{}:
+	default:
 	}
 	return nil
 }
@@ -348,7 +368,7 @@ func (c *Controller) consider(i schemas.Incident) {
 	old := c.incidents[i.ID]
 	n := &candidate{inc: i, settled: c.d.Now()}
 	if old != nil && old.inc.RootCause.Resource == i.RootCause.Resource && old.inc.RootCause.Fault == i.RootCause.Fault {
-		n.settled = old.settled
+		n.settled, n.known = old.settled, old.known
 	} else {
 		c.withdrawn[i.ID] = i.RootCause.Resource
 	}
@@ -391,6 +411,10 @@ func (c *Controller) tickLoop(ctx context.Context) error {
 			c.report(ctx)
 		case <-c.taking:
 			c.begin(ctx)
+		case <-c.news:
+			if err := c.openDue(ctx); err != nil {
+				return err
+			}
 		case <-t.C:
 			if err := c.openDue(ctx); err != nil {
 				return err
@@ -408,7 +432,7 @@ func (c *Controller) openDue(ctx context.Context) error {
 	var due []schemas.Incident
 	for _, n := range c.incidents {
 		p, ok := c.policies.For(n.inc.RootCause.Fault)
-		if ok && now.Sub(n.settled) >= p.Settle && n.inc.RootCause.Sure() >= p.MinConfidence {
+		if ok && !n.known && now.Sub(n.settled) >= p.Settle && n.inc.RootCause.Sure() >= p.MinConfidence {
 			due = append(due, n.inc)
 		}
 	}
@@ -468,7 +492,17 @@ func (c *Controller) rests(ctx context.Context, resource string) (bool, error) {
 const restAfterFailure = time.Hour
 
 func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
-	if known, err := c.store.hasCase(ctx, i.ID, i.RootCause.Resource); err != nil || known {
+	known := func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if n := c.incidents[i.ID]; n != nil && n.inc.RootCause.Resource == i.RootCause.Resource {
+			n.known = true
+		}
+	}
+	if has, err := c.store.hasCase(ctx, i.ID, i.RootCause.Resource); err != nil || has {
+		if has {
+			known()
+		}
 		return err
 	}
 	p, _ := c.policies.For(i.RootCause.Fault)
@@ -488,10 +522,14 @@ func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
 		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Sure(), Why: i.Explanation, Summary: i.Summary,
 		Policy: p.Name, Mode: mode, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 	}
-	ok, err := c.store.openCase(ctx, c.store.db, k)
+	err := c.store.fenced(ctx, func(x records.Execer) (err error) {
+		ok, err = c.store.openCase(ctx, x, k)
+		return err
+	})
 	if err != nil || !ok {
 		return err // another ladder stands on this server; it is tried again
 	}
+	known()
 	c.mu.Lock()
 	c.open[subject] = k
 	if p.Destroys() {
@@ -508,10 +546,17 @@ const caseRetry = time.Second
 // start climbs, and again from what is stored where the store failed meanwhile: an
 // answer that was lost may have been a yes.
 func (c *Controller) start(ctx context.Context, k *climb) {
+	c.afterStep("start " + k.Subject)
 	c.wg.Go(func() {
+		defer c.afterStep("left")
+		c.afterStep("climb " + k.Subject)
 		for wait := caseRetry; ; wait = min(2*wait, time.Minute) {
 			err := c.guard(ctx, k)
 			if err == nil || ctx.Err() != nil {
+				return
+			}
+			if errors.Is(err, errDeposed) {
+				c.deposed()
 				return
 			}
 			c.d.Log.Error("cannot advance case", "case", k.ID, "server", k.Subject, "error", err)
@@ -519,7 +564,7 @@ func (c *Controller) start(ctx context.Context, k *climb) {
 				return
 			}
 			for again := false; !again; {
-				if run.Sleep(ctx, wait) != nil {
+				if c.pause(ctx, wait) != nil {
 					return
 				}
 				if again, err = c.reread(ctx, k); err == nil && !again {
@@ -544,6 +589,7 @@ func (c *Controller) reread(ctx context.Context, k *climb) (open bool, err error
 	if !k.open() && (k.State != caseFailed || !k.Cordoned) {
 		delete(c.open, k.key())
 	}
+	c.notes(k)
 	return k.open(), nil
 }
 
@@ -572,6 +618,7 @@ func (c *Controller) publishLoop(ctx context.Context) error {
 			}
 			return err
 		}
+		c.report(ctx) // before a change is told, so that who hears of it reads these
 		for _, a := range todo {
 			doc, err := json.Marshal(a)
 			if err != nil {

@@ -726,7 +726,7 @@ func TestAStepThatMayBeRecordedCounts(t *testing.T) {
 // A process that dies between any two steps and comes back repeats no side effect
 // and ends every action in a state that says what is known.
 func TestDeathBetweenAnyTwoStepsRepeatsNothing(t *testing.T) {
-	for kill := 1; kill <= 12; kill++ {
+	for kill := 1; kill <= 30; kill++ {
 		t.Run(fmt.Sprint("step ", kill), func(t *testing.T) {
 			b := newBench(t, schemas.ModeEnforce)
 			inc := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus")

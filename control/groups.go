@@ -140,8 +140,8 @@ func (c *Controller) takenIn(g Group, but string) map[string]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	taken := map[string]bool{}
-	for _, o := range c.open {
-		if o.Subject != but && o.Touched && slices.Contains(o.Groups, g) {
+	for _, o := range c.out {
+		if o.Subject != but && slices.Contains(o.Groups, g) {
 			taken[o.Subject] = true
 		}
 	}

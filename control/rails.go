@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"auspex/control/messages"
 	"auspex/control/policy"
 	"auspex/internal/store/allocations"
@@ -48,6 +50,7 @@ func waitsFor(rail string) bool {
 // planned, not done: observe and dry-run examine the whole ladder at once.
 func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung int, planned bool) ([]schemas.Rail, error) {
 	r := p.Ladder[rung]
+	defer prometheus.NewTimer(c.checks).ObserveDuration()
 	now := c.store.now()
 	var out []schemas.Rail
 	add := func(name string, value, limit float64, ok bool, id string, args messages.Args) {
@@ -179,7 +182,7 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 	}
 	out = append(out, shared...)
 	if r.Destructive {
-		n, last, err := c.store.destructiveSince(ctx, now.Add(-time.Hour), k.Subject)
+		n, last, err := c.destructive(ctx, now, k.Subject)
 		if err != nil {
 			return nil, fmt.Errorf("read budgets: %w", err)
 		}
@@ -405,8 +408,8 @@ func (c *Controller) held(k *climb) (fleet, rack int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	fleet, rack = 1, 1
-	for _, o := range c.open {
-		if o.Subject != k.Subject && o.Touched {
+	for _, o := range c.out {
+		if o.Subject != k.Subject {
 			fleet++
 			if o.Rack == k.Rack {
 				rack++

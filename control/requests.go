@@ -14,6 +14,7 @@ import (
 	"auspex/control/messages"
 	"auspex/control/policy"
 	"auspex/internal/reasons"
+	"auspex/internal/store/records"
 	"auspex/internal/store/requests"
 	"auspex/schemas"
 )
@@ -64,7 +65,7 @@ func (c *Controller) request(ctx context.Context, in schemas.Intent) error {
 		return err
 	}
 	if !known {
-		c.saved(ctx, &a)
+		c.saved(&a)
 	} else if k, err = c.store.caseOf(ctx, in.ID); err != nil || k == nil {
 		return err // of a ladder: whoever asked took the id of an action
 	}
@@ -151,6 +152,9 @@ func busy(k *climb) schemas.Sentence {
 // open on the server the action is refused. One whose id is known changes nothing.
 func (s *store) openRequest(ctx context.Context, k *climb, a *schemas.Action, destructive bool) (known bool, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
+		if err := s.fence(ctx, tx); err != nil {
+			return err
+		}
 		known = true
 		var one int
 		if err := tx.QueryRowContext(ctx, `SELECT 1 FROM control_actions WHERE id=$1`, a.ID).Scan(&one); !errors.Is(err, sql.ErrNoRows) {
@@ -335,11 +339,12 @@ func (c *Controller) freed(ctx context.Context, subject string) error {
 		return nil
 	}
 	k.Cordoned = false
-	if err := c.store.saveCase(ctx, c.store.db, k); err != nil {
+	if err := c.store.fenced(ctx, func(x records.Execer) error { return c.store.saveCase(ctx, x, k) }); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	delete(c.open, subject)
+	c.notes(k)
 	c.mu.Unlock()
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"auspex/control/policy"
@@ -68,6 +70,9 @@ type store struct {
 	db     *sqldb.DB
 	holder string
 	now    func() time.Time
+	ttl    time.Duration // of the leadership
+	term   atomic.Int64  // fencing token of the leadership; 0 before, -1 after
+	leases sync.Map      // our leases by subject
 }
 
 // reason is what a case is of: an incident, or a request.
@@ -185,6 +190,9 @@ func (s *store) action(ctx context.Context, caseID string, rung, attempt int) (a
 // transaction, unpublished. intent is set once, when the side effect is decided.
 func (s *store) saveAction(ctx context.Context, c *climb, a *schemas.Action, destructive bool, intent time.Time, actor, verb string) error {
 	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+		if err := s.fence(ctx, tx); err != nil {
+			return err
+		}
 		return errors.Join(s.owners(ctx, tx, c, a), s.saveCase(ctx, tx, c), s.putAction(ctx, tx, c.ID, a, destructive, intent, actor, verb))
 	})
 }
@@ -204,6 +212,9 @@ func (s *store) owners(ctx context.Context, tx *sql.Tx, c *climb, a *schemas.Act
 // saveDecision writes the state of an action that no climb holds, with the audit line.
 func (s *store) saveDecision(ctx context.Context, caseID string, a *schemas.Action, actor, verb string) error {
 	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+		if err := s.fence(ctx, tx); err != nil {
+			return err
+		}
 		return s.putAction(ctx, tx, caseID, a, false, time.Time{}, actor, verb)
 	})
 }
@@ -216,12 +227,20 @@ func (s *store) putAction(
 	if err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, `INSERT INTO control_actions (id, case_id, rung, attempt, state, destructive, intent_ns, sent_ns, published, doc)
+	r, err := tx.ExecContext(ctx, `INSERT INTO control_actions (id, case_id, rung, attempt, state, destructive, intent_ns, sent_ns, published, doc)
 VALUES ($1,$2,$3,$4,$5,$6,$7,$8,FALSE,$9)
 ON CONFLICT (id) DO UPDATE SET state=excluded.state, published=FALSE, doc=excluded.doc,
   intent_ns=CASE WHEN excluded.intent_ns > 0 THEN excluded.intent_ns ELSE control_actions.intent_ns END,
-  sent_ns=CASE WHEN excluded.sent_ns > 0 THEN excluded.sent_ns ELSE control_actions.sent_ns END`,
-		a.ID, caseID, a.Rung, a.Attempt, a.State, destructive, unixNano(intent), unixNano(a.SentAt), string(doc)); err != nil {
+  sent_ns=CASE WHEN excluded.sent_ns > 0 THEN excluded.sent_ns ELSE control_actions.sent_ns END
+WHERE excluded.intent_ns = 0 OR control_actions.intent_ns = 0`,
+		a.ID, caseID, a.Rung, a.Attempt, a.State, destructive, unixNano(intent), unixNano(a.SentAt), string(doc))
+	if err == nil {
+		var n int64
+		if n, err = r.RowsAffected(); err == nil && n == 0 {
+			err = errTwice
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("save action %s: %w", a.ID, err)
 	}
 	// What was decided is taken up when the action has ended, a trial when it was made.
@@ -350,6 +369,18 @@ func (s *store) updateLeft(ctx context.Context, since time.Time, subject string)
 // is false while somebody else holds it.
 func (s *store) lease(ctx context.Context, subject string, ttl time.Duration) (token int64, ok bool, err error) {
 	now := s.now()
+	if had, ours := s.leases.Load(subject); ours {
+		if l := had.(lease); now.Before(l.renew) { //nolint:forcetypeassert // nothing else is kept
+			return l.token, true, nil // nobody takes it before it ends
+		}
+	}
+	defer func() {
+		if ok {
+			s.leases.Store(subject, lease{token, now.Add(ttl / 2)})
+		} else {
+			s.leases.Delete(subject)
+		}
+	}()
 	err = s.db.QueryRowContext(ctx, `INSERT INTO control_leases (subject, holder, token, expires_ns) VALUES ($1,$2,1,$3)
 ON CONFLICT (subject) DO UPDATE SET token = CASE WHEN control_leases.holder = excluded.holder THEN control_leases.token ELSE control_leases.token + 1 END,
   holder = excluded.holder, expires_ns = excluded.expires_ns
@@ -361,7 +392,14 @@ RETURNING token`, subject, s.holder, now.Add(ttl).UnixNano(), now.UnixNano()).Sc
 	return token, err == nil, err
 }
 
+// lease is one of ours, and when it is to be renewed.
+type lease struct {
+	token int64
+	renew time.Time
+}
+
 func (s *store) release(ctx context.Context, subject string) error {
+	s.leases.Delete(subject)
 	_, err := s.db.ExecContext(ctx, `UPDATE control_leases SET expires_ns=0 WHERE subject=$1 AND holder=$2`, subject, s.holder)
 	return err
 }

@@ -52,6 +52,7 @@ start postgres kafka sushytools
 # the accessibility checker.
 [ -d ui/node_modules ] || (cd ui && npm ci --silent)
 export AUSPEX_REQUIRE_NPM=1
+export AUSPEX_CHAOS_RUNS=1000 AUSPEX_CHAOS_FOR=4m # of control, for as long as that; make chaos runs them all
 case ${SUITES:-} in
   '') suites=(./internal/bmc/... ./internal/bus/... ./internal/store/... ./internal/cmdb/... ./internal/discover/... ./internal/enrol/... ./internal/sim/ipmi/... ./internal/sim/redfish/... ./internal/sim/gnmi/...
     ./collectors/ipmi/... ./collectors/redfish/... ./collectors/slurm/... ./internal/slurm/... ./dashboards/...
