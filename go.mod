@@ -50,6 +50,8 @@ require (
 	modernc.org/sqlite v1.61.1
 )
 
+require github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
+
 require (
 	bitbucket.org/creachadair/stringset v0.0.14 // indirect
 	cloud.google.com/go/auth v0.23.2 // indirect

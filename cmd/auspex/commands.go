@@ -318,7 +318,7 @@ const spareHelp = "`number` of servers, the last, that stand there and that the 
 func simulateCommand() *cobra.Command {
 	o := SimulateOptions{}
 	c := &cobra.Command{
-		Use: "simulate", Short: "Run the simulated fleet: gNMI, Redfish, IPMI, node agents, dcgm-exporter, kernel logs and Slurm on loopback", Args: noArgs,
+		Use: "simulate", Short: "Run the simulated fleet: gNMI, Redfish, IPMI, node agents, dcgm-exporter, kernel logs, Slurm and Tinkerbell on loopback", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			datafile.Umask()
 			return Simulate(cmd.Context(), o, cmd.OutOrStdout())

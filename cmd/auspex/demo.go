@@ -57,7 +57,11 @@ func useFleet(f *child.Fleet, cfg *Config) error {
 	for _, who := range []string{"control.slurm", "collectors.slurm"} {
 		set = append(set, who+".url="+at.URL, who+".token_file="+at.TokenFile)
 	}
-	return config.Load(config.Source{Set: set}, cfg)
+	have, err := images(f)
+	if err != nil {
+		return err
+	}
+	return config.Load(config.Source{Set: append(set, "control.bmc.images=["+have.URL+"]")}, cfg)
 }
 
 // runFile is run.json: what scripts need to know of a running Auspex.

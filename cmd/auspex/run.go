@@ -96,7 +96,7 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 	comps = append(comps, s.enrol()...)
 	comps = append(comps, s.discover()...)
 	if fleet != nil && s.cfg.has(RoleAllocate) {
-		comps = append(comps, s.tenants())
+		comps = append(comps, s.tenants(), s.installs(fleet))
 	}
 	if fleet != nil {
 		comps = append(comps, c.faults(fleet.Path(sim.LedgerFile), fleet.Ledger))

@@ -1,6 +1,6 @@
 // Package sim runs the simulated fleet: real Redfish, IPMI, gNMI, dcgm-exporter
-// and Slurm endpoints on loopback, a node agent for each server, and kernel logs in
-// files, all over one physical model, with faults from a script.
+// and Slurm endpoints on loopback, a node agent for each server, kernel logs in files, and the
+// Kubernetes API with what Tinkerbell does, all over one physical model, with faults from a script.
 //
 // It is a process of its own and shares nothing with the product but its files:
 //
@@ -9,6 +9,8 @@
 //	secrets.yaml    users and passwords by the name that the inventory uses
 //	ca.pem          what signs the certificates of the HTTPS and gNMI endpoints
 //	slurm.json      the address of the scheduler and the file with its token
+//	tinkerbell.kubeconfig  how to reach the Kubernetes API with the objects of Tinkerbell
+//	images.json     the address of a store of images, and what is in it
 //	ledger.jsonl    all that was injected, and all that the devices said
 //	state.json      what the devices keep when the simulator stops
 //	endpoints.json  the process, its start and its ports, written when it is ready
@@ -44,9 +46,11 @@ import (
 	"auspex/internal/sim/fleet"
 	"auspex/internal/sim/gnmi"
 	"auspex/internal/sim/ipmi"
+	"auspex/internal/sim/kube"
 	"auspex/internal/sim/ledger"
 	"auspex/internal/sim/redfish"
 	"auspex/internal/sim/slurm"
+	"auspex/internal/sim/tinkerbell"
 	"auspex/internal/tunnel/outbound"
 	"auspex/schemas"
 )
@@ -58,10 +62,15 @@ const (
 	SecretsFile   = "secrets.yaml"
 	CAFile        = caFile
 	SlurmFile     = "slurm.json"
+	ImagesFile    = "images.json"
 	LedgerFile    = "ledger.jsonl"
 	EndpointsFile = "endpoints.json"
 
+	// TinkerbellFile is a kubeconfig.
+	TinkerbellFile = "tinkerbell.kubeconfig"
+
 	tokenFile    = "slurm.token"
+	kubeToken    = "tinkerbell.token"
 	passwordFile = "password"
 	stateFile    = "state.json"
 	lockFile     = "lock"
@@ -183,6 +192,9 @@ type simulator struct {
 	fleet *fleet.Fleet
 	slurm *slurm.Controller
 	in    *fault.Injector
+	kube  *kube.Store
+	tink  *tinkerbell.Service
+	token string // of the Kubernetes API
 	tls   tls.Certificate
 	ports map[string]int // those of now
 	known map[string]int // those of the last time
@@ -191,6 +203,7 @@ type simulator struct {
 	saved        time.Time
 	savedRecords uint64
 	savedJob     uint32
+	savedKube    uint64
 
 	wg      sync.WaitGroup
 	stops   []func()
@@ -233,6 +246,9 @@ func (s *simulator) run(parent context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if s.token, err = s.secret(kubeToken); err != nil {
+		return err
+	}
 	if !net.ParseIP(s.cfg.Listen).IsLoopback() {
 		if s.cfg.Fleet.Password, err = s.secret(passwordFile); err != nil {
 			return err
@@ -247,8 +263,13 @@ func (s *simulator) run(parent context.Context) (err error) {
 
 	s.fleet = fleet.New(s.cfg.Fleet, s.cfg.Seed, s.path(kmsgDir), led, now)
 	s.slurm = slurm.New(s.fleet, s.cfg.Seed, token, 0, led, now)
+	s.kube = kube.NewStore(tinkerbell.Resources(), []string{tinkerbell.Namespace}, time.Now)
+	s.tink = tinkerbell.New(s.kube, s.fleet, tinkerbell.DefaultTiming(), s.hasImage)
 	if before != nil {
 		s.fleet.Restore(before.Fleet, !before.Clean)
+		if err := s.kube.Restore(before.Tinkerbell, !before.Clean); err != nil {
+			return err
+		}
 	}
 	s.fleet.OnChange(s.slurm.Changed)
 	if err := s.fleet.Start(); err != nil {
@@ -343,6 +364,7 @@ func (s *simulator) loop(ctx context.Context, led *ledger.Writer) error {
 		}
 		if !now.Before(schedule) {
 			s.slurm.Step(now)
+			s.tink.Step(now)
 			schedule = now.Add(500 * time.Millisecond)
 			if s.due(now) {
 				if err := s.save(false); err != nil {
@@ -387,6 +409,14 @@ func (s *simulator) listen(ctx context.Context) (schemas.Topology, error) {
 		return t, fmt.Errorf("open endpoint of the scheduler: %w", err)
 	}
 	s.serveHTTP(l, s.slurm.Handler(), nil)
+	if l, err = s.tcp("tinkerbell"); err != nil {
+		return t, fmt.Errorf("open endpoint of the Kubernetes API: %w", err)
+	}
+	s.serveHTTP(l, s.tink.Handler(s.token), tlsConfig)
+	if l, err = s.tcp("images"); err != nil {
+		return t, fmt.Errorf("open endpoint of the images: %w", err)
+	}
+	s.serveHTTP(l, imageHandler(), nil)
 	return t, nil
 }
 
@@ -557,6 +587,9 @@ func (s *simulator) publish(t schemas.Topology) error {
 	}
 	secrets := fmt.Sprintf("%s: {user: %s, password: %s}\n", Credential, fleet.User, s.fleet.Password())
 	if err := writeFile(s.path(SecretsFile), []byte(secrets), 0o600); err != nil {
+		return err
+	}
+	if err := s.publishInstaller(); err != nil {
 		return err
 	}
 	return writeJSON(s.path(SlurmFile), map[string]string{

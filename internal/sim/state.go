@@ -9,6 +9,7 @@ import (
 
 	"auspex/internal/sim/fault"
 	"auspex/internal/sim/fleet"
+	"auspex/internal/sim/kube"
 	"auspex/internal/sim/slurm"
 )
 
@@ -18,10 +19,12 @@ const saveEvery = 5 * time.Second
 
 // state is what the fleet keeps over a restart of its simulator.
 type state struct {
-	Clean  bool           `json:"clean"` // written when everything had stopped
-	Fleet  fleet.State    `json:"fleet"`
-	Slurm  slurm.State    `json:"slurm"`
-	Faults []fault.Active `json:"faults"`
+	Clean bool        `json:"clean"` // written when everything had stopped
+	Fleet fleet.State `json:"fleet"`
+	Slurm slurm.State `json:"slurm"`
+	// Tinkerbell is what the Kubernetes API holds.
+	Tinkerbell kube.State     `json:"tinkerbell"`
+	Faults     []fault.Active `json:"faults"`
 }
 
 // remember reads the state of the run before. It returns nil where there was
@@ -44,14 +47,15 @@ func (s *simulator) remember() (*state, error) {
 
 // due says whether there is something worth saving.
 func (s *simulator) due(now time.Time) bool {
-	return now.Sub(s.saved) >= saveEvery || s.fleet.Records() != s.savedRecords || s.slurm.NextID() != s.savedJob
+	return now.Sub(s.saved) >= saveEvery || s.fleet.Records() != s.savedRecords || s.slurm.NextID() != s.savedJob || s.kube.Version() != s.savedKube
 }
 
 // save writes the state; clean says that nothing can change any more.
 func (s *simulator) save(clean bool) error {
 	st := state{Clean: clean, Faults: []fault.Active{}}
 	s.savedRecords, s.savedJob, s.saved = s.fleet.Records(), s.slurm.NextID(), time.Now()
-	st.Fleet, st.Slurm = s.fleet.State(), s.slurm.State()
+	s.savedKube = s.kube.Version()
+	st.Fleet, st.Slurm, st.Tinkerbell = s.fleet.State(), s.slurm.State(), s.kube.State()
 	if s.in != nil {
 		st.Faults = s.in.Active()
 	}

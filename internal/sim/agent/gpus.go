@@ -36,8 +36,10 @@ type gpus struct {
 
 func newGPUs(cfg *Config, n nvml.Needs) *gpus {
 	memory := nvml.NewMemory(n)
+	var host fleet.Host
+	cfg.Fleet.Host(cfg.Server, &host)
 	memory.Watch().Patience = 30 * cfg.Interval
-	return &gpus{Memory: memory, fleet: cfg.Fleet, server: cfg.Server, interval: cfg.Interval, tree: newTree(n.Tree), calls: make(chan func())}
+	return &gpus{Memory: memory, fleet: cfg.Fleet, server: cfg.Server, interval: cfg.Interval, tree: newTree(n.Tree, host.Driver), calls: make(chan func())}
 }
 
 // Run implements [agent.GPUs].

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path"
@@ -75,7 +76,9 @@ func (m *machine) file(name string) (string, bool) {
 	case name == "/proc/sys/kernel/osrelease":
 		return "6.8.0-1029-nvidia", true
 	case name == "/proc/driver/nvidia/version":
-		return "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Release Build", true
+		return "NVRM version: NVIDIA UNIX x86_64 Kernel Module  " + cmp.Or(v.Driver, "570.124.06") + "  Release Build", true
+	case name == "/etc/machine-id":
+		return v.ID, true
 	case path.Dir(dir) == pciDevices:
 		return m.nvswitch(v, path.Base(dir), base)
 	case strings.HasPrefix(dir, netClass+"/"):

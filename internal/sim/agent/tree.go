@@ -116,12 +116,12 @@ type place struct {
 	pid                                int
 }
 
-func newTree(t *target.Tree) *tree {
+func newTree(t *target.Tree, version string) *tree {
 	driver, library := t.Leaf("/gpus/state/driver-version"), t.Leaf("/gpus/state/nvml-version")
 	w := t.Write(time.Now())
 	defer w.Close()
-	w.Text(driver, "570.133.20")
-	w.Text(library, "12.570.133.20")
+	w.Text(driver, version)
+	w.Text(library, "12."+version)
 	return &tree{t, map[uint32]*place{}}
 }
 

@@ -153,9 +153,6 @@ var families = []family{
 	},
 }
 
-// DriverVersion is the label DCGM_FI_DRIVER_VERSION of every sample.
-const DriverVersion = "570.133.20"
-
 func round(x float64, digits int) float64 {
 	v, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'f', digits, 64), 64)
 	return v
@@ -199,7 +196,7 @@ func (s *scratch) render() {
 	for i := range s.host.GPUs {
 		g := &s.host.GPUs[i]
 		s.labels = append(s.labels, `{gpu="`+strconv.Itoa(g.Index)+`",UUID="`+g.UUID+`",pci_bus_id="`+longPCI(g.PCI)+`",device="nvidia`+strconv.Itoa(g.Index)+
-			`",modelName="`+g.Model+`",Hostname="`+s.host.Name+`",DCGM_FI_DRIVER_VERSION="`+DriverVersion+`"} `)
+			`",modelName="`+g.Model+`",Hostname="`+s.host.Name+`",DCGM_FI_DRIVER_VERSION="`+s.host.Driver+`"} `)
 	}
 	b := s.out[:0]
 	for i := range families {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -195,6 +196,27 @@ func (in *Injector) apply(p *Planned, begin bool) error {
 			}
 		}
 		return f.SetBMCFault(id, v)
+	case "install_fails", "install_hangs":
+		var v fleet.InstallFault
+		if begin && p.Kind == "install_fails" {
+			v.Fail = p.Action
+		} else if begin {
+			v.Hang = p.Action
+		}
+		return f.SetInstallFault(id, v)
+	case "installer_away", "installer_denies", "installer_slow":
+		var v device.Fault
+		if begin {
+			v.Away = p.Kind == "installer_away"
+			if p.Kind == "installer_denies" {
+				v.Status = http.StatusForbidden
+			}
+			if p.Kind == "installer_slow" {
+				v.Delay = p.Delay
+			}
+		}
+		f.SetServiceFault(v)
+		return nil
 	case "bmc_clock":
 		if !begin {
 			return f.SkewBMC(id, 0)
@@ -207,6 +229,8 @@ func (in *Injector) apply(p *Planned, begin bool) error {
 	switch p.Kind {
 	case "gpu_fallen_off":
 		return f.LoseGPU(id, p.Dead)
+	case "driver_damaged":
+		return f.DamageDriver(id)
 	case "gpu_fails":
 		return f.FailGPU(id, p.Dead)
 	case "gpu_hang":
@@ -265,7 +289,7 @@ func weight(f *Fault) int {
 	switch kinds[f.Kind].Target {
 	case "job":
 		return 1
-	case "pdu", "crac", "switch":
+	case "pdu", "crac", "switch", installer:
 		return 0
 	case "fan":
 		return 3
@@ -290,6 +314,9 @@ func newChooser(f *fleet.Fleet, c *slurm.Controller, seed uint64) *chooser {
 		racks: map[int]bool{}, hosts: map[string]bool{}, taken: map[string]bool{},
 	}
 }
+
+// installer is the one target of its kind: the interface of the installer.
+const installer = "installer"
 
 func rackOf(host string) int {
 	var r int
@@ -389,7 +416,7 @@ func (c *chooser) choose(f *Fault) (string, error) {
 	t := &f.Target
 	kind := kinds[f.Kind].Target
 	if t.ID != "" {
-		if kind != "job" && !c.fleet.Has(t.ID, kind) {
+		if kind != "job" && kind != installer && !c.fleet.Has(t.ID, kind) {
 			return "", fmt.Errorf("%q is no %s of this fleet", t.ID, kind)
 		}
 		c.take(kind, t.ID)
@@ -419,6 +446,8 @@ func (c *chooser) draw(f *Fault, kind string) (string, error) {
 			return "", fmt.Errorf("feed is %q; it must be a or b", feed)
 		}
 		return fmt.Sprintf("pdu-r%02d-%s", r, feed), nil
+	case installer:
+		return installer, nil
 	case "crac":
 		return fmt.Sprintf("crac-%d", 1+c.rng.IntN(c.cfg.CRACs)), nil
 	case "switch":

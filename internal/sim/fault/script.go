@@ -40,11 +40,12 @@ type Fault struct {
 	Contained bool          `yaml:"contained"` // ecc_ue: XID 94 and not 95
 	Rate      float64       `yaml:"rate"`      // errors a second, or decibels a minute
 	Times     int           `yaml:"times"`     // link_flap
-	Delay     time.Duration `yaml:"delay"`     // bmc_slow
+	Delay     time.Duration `yaml:"delay"`     // bmc_slow, installer_slow
 	Skew      time.Duration `yaml:"skew"`      // bmc_clock
 	Dimm      *int          `yaml:"dimm"`      // node_crash, dimm_errors: the memory module to blame
 	Code      int           `yaml:"code"`      // xid
 	Text      string        `yaml:"text"`      // xid: what follows the process
+	Action    int           `yaml:"action"`    // install_fails, install_hangs: which, from 1
 
 	line int
 }
@@ -124,6 +125,12 @@ var kinds = map[string]Kind{
 	"ecc_ce":           {"gpu", []string{"rate"}, "correctable memory errors at a growing rate (0.2 a second)"},
 	"ecc_ue":           {"gpu", []string{"contained"}, "XID 48, 63 and 95, or 94 where contained"},
 	"gpu_hang":         {"gpu", nil, "XID 119; calls of its driver do not return, until the server restarts"},
+	"driver_damaged":   {"gpu", nil, "XID 119; the files of its driver are damaged: nothing but a new installation of the server helps"},
+	"install_fails":    {"server", []string{"action"}, "an installation fails; action (1): at which"},
+	"install_hangs":    {"server", []string{"action"}, "the worker of an installation dies, and nobody is told; action (1): in which"},
+	"installer_away":   {"installer", nil, "the interface of Tinkerbell does not answer"},
+	"installer_denies": {"installer", nil, "the interface of Tinkerbell forbids everything"},
+	"installer_slow":   {"installer", []string{"delay"}, "the interface of Tinkerbell answers late (5s)"},
 	"gpu_fails":        {"gpu", []string{"dead"}, "XID 119; its driver tells nothing of it, until a reset, a reload of the driver or a restart; dead: none of them helps"},
 	"memory_weak":      {"gpu", nil, "a cell of its memory does not keep what is written, which a validation finds"},
 	"compute_wrong":    {"gpu", nil, "a multiprocessor computes something else, which a validation finds"},
@@ -209,7 +216,11 @@ func (f *Fault) complete(given []string) error {
 		set(&f.Crossing, 10*time.Minute)
 	case "disk_failure":
 		set(&f.Crossing, time.Minute)
-	case "bmc_slow":
+	case "install_fails", "install_hangs":
+		if f.Action == 0 {
+			f.Action = 1
+		}
+	case "bmc_slow", "installer_slow":
 		set(&f.Delay, 5*time.Second)
 	case "bmc_clock":
 		set(&f.Skew, -time.Hour)
@@ -232,7 +243,7 @@ func (f *Fault) complete(given []string) error {
 			return errors.New("xid wants a code")
 		}
 	}
-	if f.Crossing < 0 || f.Rate < 0 || f.Times < 0 || f.Delay < 0 {
+	if f.Crossing < 0 || f.Rate < 0 || f.Times < 0 || f.Delay < 0 || f.Action < 0 {
 		return errors.New("a parameter is negative")
 	}
 	return nil

@@ -19,8 +19,10 @@ type disk struct {
 	gone   bool          // not in its slot
 }
 
+type diskKind struct{ name, block, part, model, firmware, pci string }
+
 // The disks of a server, by number: one of each kind.
-var diskKinds = [diskCount]struct{ name, block, part, model, firmware, pci string }{
+var diskKinds = [diskCount]diskKind{
 	{"nvme0", "nvme0n1", "nvme0n1p2", "AX-N5 3840 GB", "AX10", "0000:3b:00.0"},
 	{"sda", "sda", "sda2", "AX-S6 960 GB", "AX07", ""},
 }

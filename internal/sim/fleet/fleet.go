@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"auspex/internal/sim/device"
 	"auspex/internal/sim/kmsg"
 	"auspex/internal/sim/ledger"
 )
@@ -96,6 +97,8 @@ type Fleet struct {
 	cracs     []*crac
 	pdus      map[string]*pdu
 	listeners []func(now time.Time, e Change)
+	offers    func(mac string) bool // who may start from the network
+	service   device.Fault          // of the interface of the installer
 	records   uint64
 	err       error
 }

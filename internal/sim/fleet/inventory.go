@@ -67,6 +67,7 @@ func (f *Fleet) Topology() schemas.Topology {
 func (f *Fleet) serverResources(s *server, add func(id, kind, parent string, attrs map[string]string), link func(kind, from, to string)) {
 	add(s.name, schemas.KindServer, s.rack.name, map[string]string{
 		schemas.AttrSerial: s.serial, schemas.AttrUUID: s.uuid, schemas.AttrModel: s.model,
+		schemas.AttrArchitecture: schemas.ArchX86, schemas.AttrBootMode: schemas.BootUEFI,
 	})
 	part := func(kind, name string, attrs map[string]string) string {
 		id := s.name + "/" + name
@@ -82,7 +83,12 @@ func (f *Fleet) serverResources(s *server, add func(id, kind, parent string, att
 	}
 	for i := range diskCount {
 		k := &diskKinds[i]
-		attrs := map[string]string{schemas.AttrSerial: s.disks[i].serial, schemas.AttrModel: k.model, schemas.AttrAliases: k.name}
+		attrs := map[string]string{
+			schemas.AttrSerial: s.disks[i].serial, schemas.AttrModel: k.model, schemas.AttrAliases: k.name, schemas.AttrDevice: "/dev/" + k.block,
+		}
+		if i == bootDisk {
+			attrs[schemas.AttrBoot] = "true"
+		}
 		if k.pci != "" {
 			attrs[schemas.AttrPCI] = k.pci
 		}
@@ -97,9 +103,11 @@ func (f *Fleet) serverResources(s *server, add func(id, kind, parent string, att
 		part(schemas.KindFan, fmt.Sprintf("fan%d", i+1), nil)
 	}
 	for i, n := range s.nics {
-		part(schemas.KindNIC, fmt.Sprintf("nic%d", i), map[string]string{
-			schemas.AttrPCI: n.pci, schemas.AttrMAC: s.macs[i], schemas.AttrAliases: n.netif,
-		})
+		attrs := map[string]string{schemas.AttrPCI: n.pci, schemas.AttrMAC: s.macs[i], schemas.AttrAliases: n.netif}
+		if i == bootNIC {
+			attrs[schemas.AttrBoot] = "true"
+		}
+		part(schemas.KindNIC, fmt.Sprintf("nic%d", i), attrs)
 	}
 	for i := range nvswitchCount {
 		part(schemas.KindNVSwitch, fmt.Sprintf("nvswitch%d", i), map[string]string{schemas.AttrPCI: nvswitchPCI(i)})

@@ -14,7 +14,9 @@ type Machine struct {
 	DIMMs      [dimmCount]MachineDIMM
 	NVSwitches [nvswitchCount]string // PCI addresses
 	Disks      [diskCount]MachineDisk
-	NoFabric   bool // its fabric manager has died
+	NoFabric   bool   // its fabric manager has died
+	ID         string // machine-id(5)
+	Driver     string // version of the GPU driver; empty is the one it was delivered with
 }
 
 // MachineNIC is a network interface. The counters of one without a cable stay.
@@ -37,6 +39,7 @@ func (f *Fleet) Machine(name string, m *Machine) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m.Up, m.Now, m.Busy, m.DIMMs, m.NoFabric = s.reset, f.now, s.busy(), s.dimms, s.noFabric
+	m.ID, m.Driver = s.os.machine, s.os.driver
 	for i := range s.disks {
 		m.Disks[i] = s.disks[i].machine(i, f.now)
 	}

@@ -45,7 +45,8 @@ const (
 	hostFirmware
 	hostBooting // the kernel runs, no service yet
 	hostUp
-	hostDead // the kernel has panicked
+	hostDead      // the kernel has panicked
+	hostInstaller // an installer's system runs, from the network
 )
 
 type server struct {
@@ -88,6 +89,10 @@ type server struct {
 	brake         bool
 	tempAlarm     bool
 	rigid         bool // its driver cannot be unloaded
+
+	os      system
+	netMAC  string // of the interface that it has started by from the network
+	install InstallFault
 
 	sel      []device.LogRecord
 	selNext  uint16
@@ -140,6 +145,7 @@ type gpu struct {
 	wrong    bool // a multiprocessor computes something else
 	stubborn bool // cannot be reset
 	slips    bool // does not take settings
+	damaged  bool // the files of its driver are, which only another installation mends
 	apart    bool // was started anew, and no fabric manager has registered it since
 }
 
@@ -201,7 +207,7 @@ func (f *Fleet) newServer(rk *rack, index int, logPath string) *server {
 	s := &server{
 		name: name, rack: rk, index: index, model: "AX-8800 H100", serial: "AX" + strings.ToUpper(d[:9]), uuid: uuidOf(f.cfg.Site, name),
 		power: device.PowerOn, reset: f.now, host: hostUp, klog: kmsg.New(logPath + ".kmsg"),
-		boot:  device.Boot{Enabled: "Disabled", Target: "None", Mode: "UEFI"},
+		boot: device.Boot{Enabled: "Disabled", Target: "None", Mode: "UEFI"}, os: system{machine: digest(f.cfg.Site, name, "system")[:32]},
 		inlet: rk.inlet, outlet: rk.inlet + 8, duty: idleDuty, setDuty: idleDuty, redundant: true, selNext: 1,
 		selEpoch: f.now.Truncate(time.Second),
 	}
@@ -351,7 +357,7 @@ func (f *Fleet) powerOn(s *server) {
 func (g *gpu) clearVolatile() {
 	g.sbe, g.dbe, g.xid, g.replays, g.crc, g.nvReplays, g.nvErrRate = 0, 0, 0, 0, 0, 0, 0
 	g.nvBytes, g.txBytes, g.rxBytes, g.energy, g.thermalUS, g.powerUS = 0, 0, 0, 0, 0, 0
-	g.pending, g.hung, g.failing = false, false, g.failing && g.dead
+	g.pending, g.hung, g.failing = false, false, g.failing && (g.dead || g.damaged)
 }
 
 // startHost runs the firmware and boots the operating system.
@@ -364,21 +370,16 @@ func (f *Fleet) startHost(s *server) {
 		g.defaultSettings()
 		g.eccNow = g.set.ECC
 	}
+	fromNet := s.boot.Enabled != "Disabled" && s.boot.Target == "Pxe"
 	if s.boot.Enabled == "Once" {
-		defer func() { s.boot = device.Boot{Enabled: "Disabled", Target: "None", Mode: s.boot.Mode} }()
+		s.boot = device.Boot{Enabled: "Disabled", Target: "None", Mode: s.boot.Mode}
 	}
 	f.later(s, firmwareDelay, func() {
-		s.host, s.dimms = hostBooting, [dimmCount]MachineDIMM{}
-		f.fail(s.klog.Boot(f.now, 0))
-		f.bootLines(s)
-		f.later(s, servicesDelay/2, func() { f.driverLines(s) })
-		f.later(s, servicesDelay, func() {
-			s.host = hostUp
-			if s.noFabric { // a start starts it too
-				f.startFabric(s)
-			}
-			f.change(Change{Kind: HostUp, Server: s.name})
-		})
+		if fromNet {
+			f.netboot(s)
+		} else {
+			f.diskboot(s)
+		}
 	})
 }
 

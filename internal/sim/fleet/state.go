@@ -45,6 +45,9 @@ type ServerState struct {
 	Pending  map[string]any     `json:"bios_pending,omitempty"`
 	Firmware map[string]string  `json:"firmware,omitempty"` // versions, by id
 	Started  time.Time          `json:"bmc_started"`
+	Machine  string             `json:"machine_id,omitempty"`
+	Driver   string             `json:"driver,omitempty"`
+	Torn     bool               `json:"torn,omitempty"`
 }
 
 // Alarms are the conditions that a board controller has told and not taken back.
@@ -63,6 +66,7 @@ type GPUState struct {
 	Pending    bool    `json:"pending,omitempty"`
 	Hung       bool    `json:"hung,omitempty"`
 	Failing    bool    `json:"failing,omitempty"`
+	Damaged    bool    `json:"damaged,omitempty"`
 	NoECC      bool    `json:"no_ecc,omitempty"` // settings that the board keeps
 	MIG        bool    `json:"mig,omitempty"`
 	ECC        float64 `json:"ecc,omitempty"`
@@ -162,6 +166,7 @@ func (s *server) state() ServerState {
 		Alarms: Alarms{NotRedundant: !s.redundant, Brake: s.brake, Temperature: s.tempAlarm, Starved: s.starved},
 		Log:    slices.Clone(s.sel), LogNext: s.selNext, LogEpoch: s.selEpoch,
 		BIOS: maps.Clone(s.board.bios), Pending: maps.Clone(s.board.pending), Firmware: map[string]string{}, Started: s.board.started,
+		Machine: s.os.machine, Driver: s.os.driver, Torn: s.os.torn,
 	}
 	for _, w := range s.board.firmware {
 		out.Firmware[w.ID] = w.Version
@@ -169,7 +174,7 @@ func (s *server) state() ServerState {
 	for i := range s.gpus {
 		g := &s.gpus[i]
 		out.GPUs = append(out.GPUs, GPUState{
-			Serial: g.serial, Lost: g.lost, Dead: g.dead, Pending: g.pending, Hung: g.hung, Failing: g.failing, NoECC: !g.set.ECC, MIG: g.set.MIG, ECC: g.ecc, NVErrRate: g.nvErrRate, XID: g.xid, Energy: g.energy,
+			Serial: g.serial, Lost: g.lost, Dead: g.dead, Pending: g.pending, Hung: g.hung, Failing: g.failing, Damaged: g.damaged, NoECC: !g.set.ECC, MIG: g.set.MIG, ECC: g.ecc, NVErrRate: g.nvErrRate, XID: g.xid, Energy: g.energy,
 			SBE: g.sbe, DBE: g.dbe, SBEAgg: g.sbeAgg, DBEAgg: g.dbeAgg, RemapCE: g.remapCE, RemapUE: g.remapUE, Replays: g.replays,
 			PCIeReplay: g.pcieReplay, CRC: g.crc, NVReplays: g.nvReplays, NVBytes: g.nvBytes, TxBytes: g.txBytes, RxBytes: g.rxBytes,
 			ThermalUS: g.thermalUS, PowerUS: g.powerUS,
@@ -233,6 +238,9 @@ func (s *server) restore(v ServerState, lossy bool) {
 	s.redundant, s.brake, s.tempAlarm, s.starved = !v.Alarms.NotRedundant, v.Alarms.Brake, v.Alarms.Temperature, v.Alarms.Starved
 	s.sel, s.selNext, s.selEpoch = slices.Clone(v.Log), v.LogNext, v.LogEpoch
 	s.board.restore(&v)
+	if v.Machine != "" {
+		s.os = system{machine: v.Machine, driver: v.Driver, torn: v.Torn}
+	}
 	if lossy {
 		if s.selNext < 0xffff-recordGap {
 			s.selNext += recordGap
@@ -247,7 +255,7 @@ func (s *server) restore(v ServerState, lossy bool) {
 		g.sbe, g.dbe, g.sbeAgg, g.dbeAgg, g.remapCE, g.remapUE, g.replays = k.SBE, k.DBE, k.SBEAgg, k.DBEAgg, k.RemapCE, k.RemapUE, k.Replays
 		g.pcieReplay, g.crc, g.nvReplays, g.nvBytes, g.txBytes, g.rxBytes = k.PCIeReplay, k.CRC, k.NVReplays, k.NVBytes, k.TxBytes, k.RxBytes
 		g.thermalUS, g.powerUS = k.ThermalUS, k.PowerUS
-		g.hung, g.failing, g.set.ECC, g.set.MIG, g.eccNow = k.Hung, k.Failing, !k.NoECC, k.MIG, !k.NoECC
+		g.hung, g.failing, g.damaged, g.set.ECC, g.set.MIG, g.eccNow = k.Hung, k.Failing, k.Damaged, !k.NoECC, k.MIG, !k.NoECC
 	}
 	for i := range min(len(s.psus), len(v.PSUs)) {
 		s.psus[i].input, s.psus[i].failed = !v.PSUs[i].NoInput, v.PSUs[i].Failed
@@ -303,6 +311,7 @@ func (f *Fleet) Repair() []string {
 		}
 		s.bmc, s.skew = device.Fault{}, 0
 		boot := s.host != hostUp || s.power != device.PowerOn
+		s.os.torn = false
 		s.starved = false // the boot is ours, at once
 		for i := range s.psus {
 			if s.psus[i].failed {
@@ -343,7 +352,7 @@ func (f *Fleet) Repair() []string {
 
 // broken says whether a GPU needs a power cycle or an exchange.
 func (g *gpu) broken() bool {
-	return g.lost || g.dead || g.pending || g.hung || g.failing || g.ecc > 0 || g.nvErrRate > 0
+	return g.lost || g.dead || g.damaged || g.pending || g.hung || g.failing || g.ecc > 0 || g.nvErrRate > 0
 }
 
 // renew takes a server through a power cycle that is over.
@@ -357,7 +366,7 @@ func (f *Fleet) renew(s *server) {
 	f.selAdd(s, recPowerOff(false))
 	for i := range s.gpus {
 		g := &s.gpus[i]
-		g.lost, g.dead, g.ecc = false, false, 0
+		g.lost, g.dead, g.damaged, g.ecc = false, false, false, 0
 		g.clearVolatile()
 	}
 	s.host = hostBooting
@@ -379,7 +388,7 @@ func (f *Fleet) bootLines(s *server) {
 
 // driverLines prints how the driver finds the GPUs.
 func (f *Fleet) driverLines(s *server) {
-	f.print(s, kmsg.Notice, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.133.20")
+	f.print(s, kmsg.Notice, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  "+s.driverVersion())
 	for i := range s.gpus {
 		if g := &s.gpus[i]; !g.lost {
 			f.print(s, kmsg.Info, fmt.Sprintf("nvidia %s: enabling device (0000 -> 0002)", g.pci))

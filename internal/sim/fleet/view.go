@@ -2,9 +2,10 @@ package fleet
 
 // Host is what programs on a server see of it.
 type Host struct {
-	Name string
-	Up   bool // programs run
-	GPUs []HostGPU
+	Name   string
+	Up     bool   // programs run
+	Driver string // version of the GPU driver
+	GPUs   []HostGPU
 }
 
 // HostGPU is a GPU as its driver shows it.
@@ -53,7 +54,7 @@ func (f *Fleet) Host(name string, h *Host) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	h.Name, h.Up, h.GPUs = s.name, s.up(), h.GPUs[:0]
+	h.Name, h.Up, h.Driver, h.GPUs = s.name, s.up(), s.driverVersion(), h.GPUs[:0]
 	for i := range s.gpus {
 		g := &s.gpus[i]
 		mem := g.load.Memory

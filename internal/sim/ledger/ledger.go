@@ -18,6 +18,7 @@ const (
 	KindUpdate   = "update"   // a BMC took an image to install; Code is part and version
 	KindOutlet   = "outlet"   // a PDU took a request to switch an outlet; Code is the state, Type as of a reset
 	KindAct      = "act"      // the tools of a node agent were asked for Code, an act; Type is "begun", "done" or "failed"
+	KindInstall  = "install"  // an installation, Code is its workflow; Type is "netbooted", "passed", "unbootable", "begun", "done" or "failed"
 	KindPower    = "power"    // the power state changed; Code is the new state
 	KindCrossing = "crossing" // a value crossed its limit; Type is "expected" or "crossed"
 	KindJob      = "job"      // a job changed its state; Code is the state
