@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,6 +102,11 @@ func withDefaults(parameters map[string]any, from string) {
 			p["default"] = strings.TrimSuffix(from, "/")
 		}
 	}
+	required, _ := parameters["required"].([]any)
+	parameters["required"] = slices.DeleteFunc(required, func(name any) bool {
+		p, _ := properties[fmt.Sprint(name)].(map[string]any)
+		return p["default"] != nil
+	})
 }
 
 // pin has the servers of the demo installed with a template, once the inventory is known.

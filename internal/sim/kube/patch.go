@@ -26,40 +26,31 @@ func (h *Handler) patch(r *http.Request, res *Resource, id ID, part Part) (*unst
 	if err != nil {
 		return nil, err
 	}
-	var with func(doc any) (any, error)
+	var merged map[string]any
+	var ops []operation
 	switch types.PatchType(kind) {
 	case types.MergePatchType:
-		var patch map[string]any
-		if err := utiljson.Unmarshal(b, &patch); err != nil {
-			return nil, apierrors.NewBadRequest("the patch cannot be read: " + err.Error())
-		}
-		with = func(doc any) (any, error) { return merge(doc, patch), nil }
+		err = utiljson.Unmarshal(b, &merged)
 	case types.JSONPatchType:
-		var ops []operation
-		if err := json.Unmarshal(b, &ops); err != nil {
-			return nil, apierrors.NewBadRequest("the patch cannot be read: " + err.Error())
-		}
-		with = func(doc any) (any, error) {
-			for i := range ops {
-				var err error
-				if doc, err = ops[i].apply(doc); err != nil {
-					return nil, apierrors.NewInvalid(res.GroupKind(), id.Name, field.ErrorList{field.Invalid(field.NewPath("patch"), ops[i].Path, err.Error())})
-				}
-			}
-			return doc, nil
-		}
+		err = json.Unmarshal(b, &ops)
 	default:
 		return nil, unsupported(kind)
 	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest("the patch cannot be read: " + err.Error())
+	}
 	return h.store.Change(id, part, dryRun(r), func(now *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		doc, err := with(now.Object)
-		if err != nil {
-			return nil, err
+		doc := any(now.Object)
+		if merged != nil {
+			doc = merge(doc, merged)
 		}
-		whole, ok := doc.(map[string]any)
-		if !ok {
-			return nil, apierrors.NewBadRequest("the patch leaves no object")
+		for i := range ops {
+			var err error
+			if doc, err = ops[i].apply(doc); err != nil {
+				return nil, apierrors.NewInvalid(res.GroupKind(), id.Name, field.ErrorList{field.Invalid(field.NewPath("patch"), ops[i].Path, err.Error())})
+			}
 		}
+		whole, _ := doc.(map[string]any) // which it was, and no operation replaces it as a whole
 		return &unstructured.Unstructured{Object: whole}, nil
 	})
 }

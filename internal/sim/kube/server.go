@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,7 +62,7 @@ func reply(w http.ResponseWriter, code int, v any) {
 func fail(w http.ResponseWriter, err error) {
 	status := statusOf(err)
 	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
-		w.Header().Set("Retry-After", fmt.Sprint(d.RetryAfterSeconds))
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
 	reply(w, int(status.Code), &status)
 }
