@@ -310,7 +310,7 @@ func TestAReplacementIsOffered(t *testing.T) {
 	if got, err := v.Replacement(t.Context(), &a); err != nil || got != nil {
 		t.Errorf("%+v %v", got, err)
 	}
-	_, err = s.given.Break(t.Context(), "auspex", a.Servers[0]+"/gpu1", "incident i1", "it fell off the bus")
+	_, err = s.given.Break(t.Context(), "auspex", a.Servers[0]+"/gpu1", "incident i1", "it fell off the bus", nil)
 	s.must(err)
 	got, err := v.Replacement(t.Context(), &a)
 	if err != nil || len(got) != 1 || slices.Contains(a.Servers, got[0].Server) {

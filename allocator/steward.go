@@ -380,7 +380,7 @@ func (s *Steward) gpus(ctx context.Context) error {
 			continue
 		}
 		// What is no GPU of ours is looked for again each time.
-		if _, err := s.d.Allocations.Break(ctx, actor, name, incidentReason+i.ID, cmp.Or(i.Explanation, i.RootCause.Fault)); err != nil {
+		if _, err := s.d.Allocations.Break(ctx, actor, name, incidentReason+i.ID, cmp.Or(i.Explanation, i.RootCause.Fault), i.Explanations); err != nil {
 			return err
 		}
 	}

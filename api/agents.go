@@ -143,7 +143,7 @@ func (s *Server) ListRefusedDescriptions(
 		return nil, errNoEnrolment
 	}
 	n := pageSize(r.Params.Limit)
-	items, next, err := s.deps.Enrol.Refused(ctx, r.Params.After, n)
+	items, next, err := s.deps.Enrol.Refused(ctx, string(r.Params.Sort), r.Params.After, n)
 	if err != nil {
 		return nil, listed(err)
 	}

@@ -92,7 +92,7 @@ func allots(t *testing.T) (*world, map[string]schemas.Allocation) {
 	decode[schemas.Allocation](t, w.send(t, http.MethodDelete, "api/v1/allocations/"+gone.ID, "li", nil), http.StatusOK)
 	left := give("left", "li", `"server_id":"gpu-r05-05"`)
 	decode[schemas.Allocation](t, w.send(t, http.MethodPost, "api/v1/allocations/"+left.ID+"/stop", access.RoleAdmin, body(`{"force":true}`)), http.StatusAccepted)
-	if _, err := allocations.New(w.db).Break(t.Context(), "allocator", "gpu-r02-03/gpu5", "incident i-1044", "it fell off the bus"); err != nil {
+	if _, err := allocations.New(w.db).Break(t.Context(), "allocator", "gpu-r02-03/gpu5", "incident i-1044", "it fell off the bus", nil); err != nil {
 		t.Fatal(err)
 	}
 	return w, out
@@ -141,6 +141,7 @@ func TestAllocationsAreOnAPage(t *testing.T) {
 		for _, text := range []string{c.headline, "train the encoder", "evaluation", "vision", c.pending, "gpu-r02-03", c.cancelled} {
 			says("#main", text)
 		}
+		says("section[aria-labelledby=told-title]", map[string]string{"en": "hardware is ill train the encoder", "zh": "硬件有故障 train the encoder"}[c.view.language])
 		look := func(what string) {
 			t.Helper()
 			p.sound(what, c.view, checker)
@@ -251,5 +252,6 @@ func TestAMemberOfATeamSeesWhatIsTheirs(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.wait("that it has ended", `document.querySelector('section[aria-labelledby=live-title]').innerText.includes('Nothing is given')`)
+	p.wait("that they are told", `document.querySelector('section[aria-labelledby=told-title]').innerText.includes('ended train the encoder')`)
 	p.wait("it among what has ended", `document.querySelector('section[aria-labelledby=past-title]').innerText.includes('train the encoder')`)
 }

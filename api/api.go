@@ -169,7 +169,7 @@ type Records interface {
 type Audit interface {
 	// Page returns a page of rows, from the newest on where no order is asked for, and the cursor of
 	// the following page.
-	Page(ctx context.Context, sort, after string, limit int) ([]audit.Row, string, error)
+	Page(ctx context.Context, f audit.Filter) ([]audit.Row, string, error)
 	// Check says whether the chain of hashes holds.
 	Check(ctx context.Context) (audit.Chain, error)
 }

@@ -45,6 +45,9 @@ var progress = map[string]func(context.Context, sqldb.Queryer) ([]string, error)
 // hear marks what was changed since it was asked last, by whatever process: each change has a row
 // of the audit in its transaction, or shows in how far something is.
 func (l *live) hear(ctx context.Context) error {
+	if err := l.tell(ctx); err != nil {
+		return err
+	}
 	head, kinds, err := audit.Since(ctx, l.deps.DB, l.heard)
 	if err != nil {
 		return err

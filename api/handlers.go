@@ -219,17 +219,21 @@ func (s *Server) ListEvents(ctx context.Context, r apigen.ListEventsRequestObjec
 	}
 	f := records.EventFilter{
 		Device: server, Type: p.Type, Source: p.Source, Severity: string(p.Severity), Since: p.Since, Until: p.Until, After: p.After, Limit: pageSize(p.Limit),
+		Oldest: p.Sort == records.EventsByObserved,
 	}
+	byTime := map[bool]string{true: "time", false: "-time"}[f.Oldest] // of alerts, which is when they were observed
 	// A page of the alerts goes on where it began: each of the two lists has cursors of its own.
-	ofAlerts := strings.Contains(p.After, "~")
-	if _, err := sqldb.ParseCursor(p.After); p.After != "" && !ofAlerts && err != nil { // also where the history does not answer
-		return nil, errCursor
+	ofAlerts := strings.HasPrefix(strings.TrimPrefix(p.After, "-"), "time~")
+	if p.After != "" && !ofAlerts { // also where the history does not answer
+		if _, err := f.Behind(); err != nil {
+			return nil, listed(err)
+		}
 	}
 	if s.deps.History != nil && !ofAlerts {
 		events, next, err := s.deps.History.Events(ctx, f)
 		switch {
 		case errors.Is(err, sqldb.ErrCursor):
-			return nil, errCursor
+			return nil, listed(err)
 		case err == nil && events != nil:
 			return apigen.ListEvents200JSONResponse{Items: eventsOf(events, s.live.directory()), Next: next, History: true}, nil
 		case err != nil:
@@ -240,7 +244,7 @@ func (s *Server) ListEvents(ctx context.Context, r apigen.ListEventsRequestObjec
 		}
 	}
 	alerts, next, err := through(p.After, func(after string) ([]schemas.Alert, string, error) {
-		return s.deps.Records.Alerts(ctx, records.Filter{Server: server, Since: p.Since, After: after, Limit: f.Limit})
+		return s.deps.Records.Alerts(ctx, records.Filter{Server: server, Since: p.Since, Sort: byTime, After: after, Limit: f.Limit})
 	}, func(a *schemas.Alert) bool {
 		return chosen(&a.Event, f.Type, f.Source, f.Severity) && (p.Until.IsZero() || !a.Time.After(p.Until))
 	})
@@ -618,7 +622,10 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 	}
 	s.meter.intents.WithLabelValues(intent.Verb).Inc()
 	s.log.Info("intent sent", "verb", intent.Verb, "action", a.ID, "server", a.Server, "actor", intent.Actor)
-	return apigen.DecideAction202JSONResponse{Intent: intent.ID, Action: a.ID, Verb: intent.Verb}, nil
+	return apigen.DecideAction202JSONResponse{
+		Body:    apigen.Accepted{Intent: intent.ID, Action: a.ID, Verb: intent.Verb},
+		Headers: apigen.DecideAction202ResponseHeaders{Location: s.at("actions", a.ID)},
+	}, nil
 }
 
 // Stream implements the operation stream.
@@ -638,6 +645,8 @@ func (s *Server) Stream(ctx context.Context, r apigen.StreamRequestObject) (apig
 	if v := seen(ctx); v != nil {
 		return apigen.Stream200TextEventStreamResponse{Body: &overheard{reader: reader, look: func() (*sight, error) {
 			return s.look(s.stopping, Caller(ctx))
+		}, hears: func(notice string) (bool, error) {
+			return s.deps.Webhooks.Hears(s.stopping, v.user, notice)
 		}}}, nil
 	}
 	return apigen.Stream200TextEventStreamResponse{Body: reader}, nil

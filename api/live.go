@@ -60,13 +60,15 @@ type live struct {
 	loadedAt time.Time
 	sentAt   time.Time
 	heard    int64               // the last row of the audit
+	told     map[string]bool     // notices that the stream has had; nil before the first look
+	lookedAt time.Time           // for them
 	moved    map[string][]string // how far what runs is, by list
 }
 
 func newLive(deps Deps, hub *stream.Hub, m *meter) *live {
 	l := &live{
 		deps: deps, hub: hub, meter: m, bins: fleet.NewBins(historyStep, historySpan), seen: make(map[string]struct{}),
-		dirty: make(map[string]bool), changed: make(map[string]bool), heard: -1, moved: make(map[string][]string),
+		dirty: make(map[string]bool), changed: make(map[string]bool), heard: -1, moved: make(map[string][]string), lookedAt: time.Now(),
 	}
 	l.facts.Silent = make(map[string]string)
 	l.derive()

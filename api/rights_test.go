@@ -89,6 +89,7 @@ var rights = []right{
 	{op: "updateWebhook", needs: "admin", of: sites, path: "webhooks/chat", body: `{"active":false}`, tag: passed, ok: 412},
 	{op: "deleteWebhook", needs: "admin", of: sites, path: "webhooks/chat", tag: passed, ok: 412},
 	{op: "testWebhook", needs: "admin", of: sites, path: "webhooks/chat/test", ok: 202},
+	{op: "listNotices", needs: "viewer", path: "notices", ok: 200},
 	{op: "listDeliveries", needs: "admin", of: sites, path: "webhooks/chat/deliveries", ok: 200},
 
 	// What people have.

@@ -244,10 +244,12 @@ func (v *sight) fleet(f *apigen.Fleet, index *fleet.Index) {
 	f.Summary.PowerKw, f.Summary.SamplesPerSecond = nil, nil
 }
 
-// overheard is the live stream as a tenant hears it: that lists changed, and which of their servers did.
+// overheard is the live stream as a tenant hears it: that lists changed, which of their servers did, and
+// what is told to them and their teams.
 type overheard struct {
 	reader io.ReadCloser
 	look   func() (*sight, error)
+	hears  func(notice string) (bool, error)
 	in     []byte // what was read and is no whole message yet
 	out    []byte
 }
@@ -286,13 +288,15 @@ func (o *overheard) pass(message []byte) ([]byte, error) {
 	case "hello", "tick":
 		return message, nil
 	case "changed":
+	case "notice":
+		return o.notice(message, rest)
 	default: // states and readings of servers
 		return nil, nil
 	}
 	var told struct {
 		Topics []string `json:"topics"`
 	}
-	data, _ := bytes.CutPrefix(bytes.TrimSpace(rest), []byte("data: "))
+	data := dataOf(rest)
 	if err := json.Unmarshal(data, &told); err != nil {
 		return nil, err
 	}
@@ -309,6 +313,23 @@ func (o *overheard) pass(message []byte) ([]byte, error) {
 		return nil, err
 	}
 	return append(message[:len(message)-len(rest):len(message)-len(rest)], []byte("data: "+string(text)+"\n\n")...), nil
+}
+
+// notice returns a notice to those whom it is for, and to nobody else.
+func (o *overheard) notice(message, rest []byte) ([]byte, error) {
+	var n schemas.Notice
+	if err := json.Unmarshal(dataOf(rest), &n); err != nil {
+		return nil, err
+	}
+	if ok, err := o.hears(n.ID); err != nil || !ok {
+		return nil, err
+	}
+	return message, nil
+}
+
+func dataOf(rest []byte) []byte {
+	data, _ := bytes.CutPrefix(bytes.TrimSpace(rest), []byte("data: "))
+	return data
 }
 
 // through reads pages of a list until one has something that ok lets through: then it is shorter
@@ -362,7 +383,7 @@ var tenantRules = map[string]rule{
 	"listServers": ruleOpen, "getServer": ruleOpen, "listServerGPUs": ruleOpen, "listGPUs": ruleOpen, "getGPU": ruleOpen,
 	"listResources": ruleOpen, "getResource": ruleOpen, "search": ruleOpen,
 	// What happens, is measured, and is done.
-	"getFleet": ruleOpen, "stream": ruleOpen,
+	"getFleet": ruleOpen, "stream": ruleOpen, "listNotices": ruleOpen,
 	"getServerStatus": ruleHas, "getGPUStatus": ruleHas, "getServerPlots": ruleHad, "getGPUMetrics": ruleHad,
 	"listEvents": ruleOpen, "getEvent": ruleOpen, "postEvent": ruleOpen, "listAlerts": ruleOpen, "getAlert": ruleOpen, "postAlert": ruleOpen,
 	"handleAlert": ruleOpen, "getAlertCorrelation": ruleOpen, "listIncidents": ruleOpen, "getIncident": ruleOpen,

@@ -44,7 +44,7 @@ func (s *Server) GetToken(ctx context.Context, r apigen.GetTokenRequestObject) (
 	} else if err != nil {
 		return nil, err
 	}
-	return apigen.GetToken200JSONResponse(tokenOf(&t)), nil
+	return apigen.GetToken200JSONResponse{Body: tokenOf(&t), Headers: apigen.GetToken200ResponseHeaders{ETag: t.Tag()}}, nil
 }
 
 // UpdateToken implements the operation updateToken.
@@ -57,15 +57,18 @@ func (s *Server) UpdateToken(ctx context.Context, r apigen.UpdateTokenRequestObj
 		d := time.Duration(*r.Body.ExpiresIn) * time.Second
 		lifetime = &d
 	}
-	t, err := s.access.ChangeToken(ctx, Caller(ctx).Name, r.Name, r.Body.Role, lifetime)
-	if errors.Is(err, access.ErrNoToken) {
+	t, err := s.access.ChangeToken(ctx, Caller(ctx).Name, r.Name, r.Params.IfMatch, r.Body.Role, lifetime)
+	switch {
+	case errors.Is(err, access.ErrNoToken):
 		return nil, missing("token", r.Name)
-	} else if err != nil {
+	case errors.Is(err, access.ErrStale):
+		return nil, errStale
+	case err != nil:
 		return nil, err
 	}
 	s.hub.Prune(func(owner any) bool { return s.stands(ctx, owner) })
 	s.log.Info("token changed", "name", t.Name, "role", t.Role, "actor", Caller(ctx).Name)
-	return apigen.UpdateToken200JSONResponse(tokenOf(&t)), nil
+	return apigen.UpdateToken200JSONResponse{Body: tokenOf(&t), Headers: apigen.UpdateToken200ResponseHeaders{ETag: t.Tag()}}, nil
 }
 
 // CreateToken implements the operation createToken.

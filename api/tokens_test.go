@@ -59,6 +59,13 @@ func TestATokenIsReadAndChanged(t *testing.T) {
 			t.Errorf("%s: %d %s", text, a.status, a.body)
 		}
 	}
+	tag := w.send(t, http.MethodGet, "api/v1/tokens/night", access.RoleAdmin, nil).header.Get("ETag")
+	if a := w.do(t, access.RoleAdmin, http.MethodPut, "tokens/night", tag, `{"role":"viewer"}`); a.status != http.StatusOK || tag == "" || a.header.Get("ETag") == tag {
+		t.Errorf("%s: %d %s", tag, a.status, a.body)
+	}
+	if a := w.do(t, access.RoleAdmin, http.MethodPut, "tokens/night", tag, `{"role":"admin"}`); a.status != http.StatusPreconditionFailed {
+		t.Errorf("somebody was faster: %d %s", a.status, a.body)
+	}
 	change(`{"expires_in":1}`)
 	if _, err := w.db.ExecContext(t.Context(), `UPDATE api_tokens SET expires_ns=1 WHERE name='night'`); err != nil { // the second is over
 		t.Fatal(err)

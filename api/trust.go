@@ -35,7 +35,9 @@ func (s *Server) ListAudit(ctx context.Context, r apigen.ListAuditRequestObject)
 	if s.deps.Audit == nil {
 		return nil, problem{http.StatusServiceUnavailable, "no_audit", "This console has no audit.", "Ask a role that has the relational store."}
 	}
-	rows, next, err := s.deps.Audit.Page(ctx, string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
+	rows, next, err := s.deps.Audit.Page(ctx, audit.Filter{
+		Actor: r.Params.Actor, Verb: r.Params.Verb, Subject: r.Params.Subject, Sort: string(r.Params.Sort), After: r.Params.After, Limit: pageSize(r.Params.Limit),
+	})
 	if err != nil {
 		return nil, listed(err)
 	}

@@ -1,14 +1,11 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"auspex/internal/store/records"
-	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -111,11 +108,6 @@ func limited[T any](
 // past is the history as the caller of a context sees it.
 type past struct{ History }
 
-// byObserved has events that were observed last first, and equals by id, as a history has them.
-func byObserved(a, b *schemas.Event) int {
-	return cmp.Or(b.Observed.Compare(a.Observed), strings.Compare(b.ID, a.ID))
-}
-
 // Events implements [History].
 func (h past) Events(ctx context.Context, f records.EventFilter) ([]schemas.Event, string, error) {
 	v := seen(ctx)
@@ -139,7 +131,7 @@ func (h past) Events(ctx context.Context, f records.EventFilter) ([]schemas.Even
 }
 
 // during reads a page of what happened to servers of a tenant while they had them: of each time of
-// each server a page, of which that counts which is not older than where one of them broke off.
+// each server a page, of which that counts which is not behind where one of them broke off.
 func (h past) during(ctx context.Context, v *sight, f records.EventFilter) (out []schemas.Event, next string, err error) {
 	var end *schemas.Event
 	for _, server := range v.Servers() {
@@ -167,19 +159,19 @@ func (h past) during(ctx context.Context, v *sight, f records.EventFilter) (out 
 					out = append(out, found[k])
 				}
 			}
-			if n := len(found); more != "" && n > 0 && (end == nil || byObserved(&found[n-1], end) < 0) {
+			if n := len(found); more != "" && n > 0 && (end == nil || f.Compare(&found[n-1], end) < 0) {
 				end = &found[n-1]
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b schemas.Event) int { return byObserved(&a, &b) })
+	slices.SortFunc(out, func(a, b schemas.Event) int { return f.Compare(&a, &b) })
 	out = slices.CompactFunc(out, func(a, b schemas.Event) bool { return a.ID == b.ID }) // spans of two GPUs of a server meet
 	if end != nil {
-		out = slices.DeleteFunc(out, func(ev schemas.Event) bool { return byObserved(&ev, end) > 0 })
-		next = sqldb.Cursor{Time: end.Observed.UnixNano(), ID: end.ID}.String()
+		out = slices.DeleteFunc(out, func(ev schemas.Event) bool { return f.Compare(&ev, end) > 0 })
+		next = f.Ahead(end)
 	}
 	if len(out) > f.Limit {
-		out, next = sqldb.Page(out, f.Limit, func(ev *schemas.Event) (time.Time, string) { return ev.Observed, ev.ID })
+		out, next = f.Page(out)
 	}
 	return out, next, nil
 }

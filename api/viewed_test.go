@@ -13,7 +13,6 @@ import (
 	"auspex/internal/cmdb"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/records"
-	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -26,14 +25,14 @@ type toldOf struct {
 // Events answers in pages, as a history does; times of observation are asked for, and nothing else.
 func (h toldOf) Events(_ context.Context, f records.EventFilter) (page []schemas.Event, next string, err error) {
 	for _, ev := range h.of[f.Device] {
-		c, _ := sqldb.ParseCursor(f.After)
+		c, _ := f.Behind()
 		after := schemas.Event{ID: c.ID, Observed: time.Unix(0, c.Time)}
-		if !ev.Observed.Before(f.Since) && (f.Until.IsZero() || !ev.Observed.After(f.Until)) && (f.After == "" || byObserved(&ev, &after) > 0) {
+		if !ev.Observed.Before(f.Since) && (f.Until.IsZero() || !ev.Observed.After(f.Until)) && (f.After == "" || f.Compare(&ev, &after) > 0) {
 			page = append(page, ev)
 		}
 	}
-	slices.SortFunc(page, func(a, b schemas.Event) int { return byObserved(&a, &b) })
-	page, next = sqldb.Page(page, f.Limit, func(ev *schemas.Event) (time.Time, string) { return ev.Observed, ev.ID })
+	slices.SortFunc(page, func(a, b schemas.Event) int { return f.Compare(&a, &b) })
+	page, next = f.Page(page)
 	return page, next, nil
 }
 
@@ -81,12 +80,13 @@ func TestATenantTurnsThePagesOfTheirEvents(t *testing.T) {
 			}
 		}
 	}
-	slices.SortFunc(want, func(a, b schemas.Event) int { return byObserved(&a, &b) })
-	for _, limit := range []int{1, 7, 1000} {
+	for _, limit := range []int{1, 7, 1000, -7} {
 		var got []schemas.Event
-		for f := (records.EventFilter{Limit: limit}); ; {
+		f := records.EventFilter{Limit: max(limit, -limit), Oldest: limit < 0}
+		slices.SortFunc(want, func(a, b schemas.Event) int { return f.Compare(&a, &b) })
+		for {
 			page, next, err := past{toldOf{of: of}}.Events(ctx, f)
-			if err != nil || len(page) > limit || len(page) == 0 {
+			if err != nil || len(page) > f.Limit || len(page) == 0 {
 				t.Fatalf("%d events: %v", len(page), err)
 			}
 			got = append(got, page...)

@@ -28,6 +28,8 @@ type Options struct {
 	N       int     // what the scenario counts; 0 is the scenario's default
 	Servers int     // of the fleet, where the scenario lets one choose; 0 is 512, of those of the API 10,000
 	Build   Builder // of the product that is measured
+	// Set are settings of that product, key=value: of several scenarios each is told them.
+	Set []string
 }
 
 // scenario is one measurement. It checks what it measured: a result that lacks
@@ -71,6 +73,17 @@ func Scenarios() []string {
 	return out
 }
 
+// Groups lists what stands for several scenarios: api for api-reads and all others of the API.
+func Groups() []string { return []string{"api"} }
+
+// members are the scenarios that a name stands for.
+func members(name string) []string {
+	if !slices.Contains(Groups(), name) {
+		return []string{name}
+	}
+	return slices.DeleteFunc(Scenarios(), func(s string) bool { return !strings.HasPrefix(s, name+"-") })
+}
+
 // Run measures scenarios, all of them where none is named, and writes one JSON
 // object each to out (formats, section 7). Several scenarios run one after the
 // other, each in a process of its own, so that none pays for the one before. A
@@ -85,6 +98,11 @@ func Run(ctx context.Context, o Options, names []string, out, errw io.Writer) er
 	if len(names) == 0 {
 		names = Scenarios()
 	}
+	var each []string
+	for _, name := range names {
+		each = append(each, members(name)...)
+	}
+	names = each
 	for _, name := range names {
 		if !slices.Contains(Scenarios(), name) {
 			return fmt.Errorf("%w: unknown scenario %q; known are %s", usage.Err, name, strings.Join(Scenarios(), ", "))
@@ -99,7 +117,11 @@ func Run(ctx context.Context, o Options, names []string, out, errw io.Writer) er
 	}
 	var errs []error
 	for _, name := range names {
-		cmd := exec.CommandContext(ctx, self, "bench", name, "--n", strconv.Itoa(o.N), "--servers", strconv.Itoa(o.Servers))
+		args := []string{"bench", name, "--n", strconv.Itoa(o.N), "--servers", strconv.Itoa(o.Servers)}
+		for _, set := range o.Set {
+			args = append(args, "--set", set)
+		}
+		cmd := exec.CommandContext(ctx, self, args...)
 		cmd.Stdout, cmd.Stderr = out, errw
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 		cmd.WaitDelay = 2 * stopBound

@@ -20,6 +20,16 @@ func TestBenchKnowsEveryScenarioOfTheContract(t *testing.T) {
 	}
 }
 
+func TestAGroupIsItsScenarios(t *testing.T) {
+	for name, want := range map[string][]string{
+		"api": {"api-reads", "api-allocate", "api-stream", "api-list", "api-logins"}, "agent": {"agent"}, "nothing": {"nothing"},
+	} {
+		if got := members(name); !slices.Equal(got, want) {
+			t.Errorf("%s is %v", name, got)
+		}
+	}
+}
+
 func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 	for name, f := range map[string]func() error{
 		"an unknown scenario": func() error { return Run(t.Context(), Options{}, []string{"pipelin"}, io.Discard, io.Discard) },

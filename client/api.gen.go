@@ -293,14 +293,20 @@ func (c *Client) ListAssetVersions(ctx context.Context, id string, params ListAs
 
 // ListAuditParams are the parameters of [Client.ListAudit]; what is zero is not sent.
 type ListAuditParams struct {
-	Sort   string // By which field, with a minus from the last; -seq where it is left out; one of seq, -seq
-	After  string // `next` of the previous page, of the same list in the same order
-	Limit  int
-	Fields string // Only these fields of each item, separated by commas
+	Subject string // Only what was done to this, as the rows call it: a server by its name, an allocation by its id
+	Actor   string // Only what this user, token or part of Auspex did
+	Verb    string // Only this, such as create
+	Sort    string // By which field, with a minus from the last; -seq where it is left out; one of seq, -seq
+	After   string // `next` of the previous page, of the same list in the same order
+	Limit   int
+	Fields  string // Only these fields of each item, separated by commas
 }
 
 func (p *ListAuditParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "subject", p.Subject)
+	ask(q, "actor", p.Actor)
+	ask(q, "verb", p.Verb)
 	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
@@ -464,6 +470,7 @@ type ListEventsParams struct {
 	Source   string // Only of this source, such as kmsg
 	Since    time.Time
 	Until    time.Time
+	Sort     string // By which field, with a minus from the last; -observed where it is left out. Equals are sorted by id; one of observed, -observed
 	After    string // `next` of the previous page, of the same list in the same order
 	Limit    int
 	Fields   string // Only these fields of each item, separated by commas
@@ -477,20 +484,21 @@ func (p *ListEventsParams) query() url.Values {
 	ask(q, "source", p.Source)
 	ask(q, "since", p.Since)
 	ask(q, "until", p.Until)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
 	return q
 }
 
-// ListEvents: List events. Events of the history, those observed last first. Without a history, events that detection
-// admitted (`history` is false).
+// ListEvents: List events. Events of the history. Without a history, events that detection admitted (`history` is
+// false).
 func (c *Client) ListEvents(ctx context.Context, params ListEventsParams, opts ...Option) iter.Seq2[Event, error] {
 	return all[Event](ctx, c, Request{Method: http.MethodGet, Path: "events", Query: params.query()}, opts)
 }
 
-// ListEventsPage: List events. Events of the history, those observed last first. Without a history, events that
-// detection admitted (`history` is false).
+// ListEventsPage: List events. Events of the history. Without a history, events that detection admitted (`history` is
+// false).
 func (c *Client) ListEventsPage(ctx context.Context, params ListEventsParams, opts ...Option) (EventList, error) {
 	return one[EventList](ctx, c, Request{Method: http.MethodGet, Path: "events", Query: params.query()}, opts)
 }
@@ -1019,6 +1027,36 @@ func (c *Client) GetMe(ctx context.Context, opts ...Option) (Me, error) {
 	return one[Me](ctx, c, Request{Method: http.MethodGet, Path: "me"}, opts)
 }
 
+// ListNoticesParams are the parameters of [Client.ListNotices]; what is zero is not sent.
+type ListNoticesParams struct {
+	Type    string // Only of this type, such as allocation.ending
+	Subject string // Only of this allocation, by id
+	Since   time.Time
+	Sort    string // By which field, with a minus from the last; -time where it is left out. Equals are sorted by id; one of time, -time, type, -type
+	After   string // `next` of the previous page, of the same list in the same order
+	Limit   int
+	Fields  string // Only these fields of each item, separated by commas
+}
+
+func (p *ListNoticesParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "type", p.Type)
+	ask(q, "subject", p.Subject)
+	ask(q, "since", p.Since)
+	ask(q, "sort", p.Sort)
+	ask(q, "after", p.After)
+	ask(q, "limit", p.Limit)
+	ask(q, "fields", p.Fields)
+	return q
+}
+
+// ListNotices: List what people were told of what they have in the last 30 days: an allocation is ready, has failed or
+// ended, ends soon, or hardware of it degrades or is repaired. The newest first. Whoever is in a team reads what is
+// for them or a team of theirs. The stream tells each as it is written (`notice`), and webhooks send them.
+func (c *Client) ListNotices(ctx context.Context, params ListNoticesParams, opts ...Option) iter.Seq2[schemas.Notice, error] {
+	return all[schemas.Notice](ctx, c, Request{Method: http.MethodGet, Path: "notices", Query: params.query()}, opts)
+}
+
 // ListOperationsParams are the parameters of [Client.ListOperations]; what is zero is not sent.
 type ListOperationsParams struct {
 	State  string // one of pending, proposed, waiting, approved, running, verifying, done, failed, unknown, cancelled, refused
@@ -1215,6 +1253,7 @@ func (c *Client) DeleteQuota(ctx context.Context, id string, opts ...Option) err
 
 // ListRefusedDescriptionsParams are the parameters of [Client.ListRefusedDescriptions]; what is zero is not sent.
 type ListRefusedDescriptionsParams struct {
+	Sort   string // By which field, with a minus from the last; -since where it is left out. Equals are sorted by machine or server; one of since, -since, read, -read
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -1222,14 +1261,14 @@ type ListRefusedDescriptionsParams struct {
 
 func (p *ListRefusedDescriptionsParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
 	return q
 }
 
-// ListRefusedDescriptions: List the node agents whose description of their machine is not taken, and why, the newest
-// first.
+// ListRefusedDescriptions: List the node agents whose description of their machine is not taken, and why.
 func (c *Client) ListRefusedDescriptions(ctx context.Context, params ListRefusedDescriptionsParams, opts ...Option) iter.Seq2[RefusedDescription, error] {
 	return all[RefusedDescription](ctx, c, Request{Method: http.MethodGet, Path: "refused-descriptions", Query: params.query()}, opts)
 }

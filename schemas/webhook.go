@@ -52,6 +52,8 @@ type Notice struct {
 	Subject string          `json:"subject"`
 	Time    time.Time       `json:"time"`
 	Data    json.RawMessage `json:"data"`
+	// Sentence is what `detail` of the data says, in pieces; nil where it is in no words of ours.
+	Sentence *Sentence `json:"sentence,omitempty"`
 	User    string          `json:"user_id,omitempty"` // whom it is for
 	Team    string          `json:"team_id,omitempty"`
 }

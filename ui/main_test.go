@@ -13,7 +13,20 @@ import (
 
 	choices "auspex/allocator/fit/messages"
 	actions "auspex/control/messages"
+	"auspex/internal/cmdb"
 	"auspex/internal/reasons"
+	"auspex/internal/store/allocations"
+	"auspex/internal/store/configs"
+	"auspex/internal/store/conflicts"
+	"auspex/internal/store/discoveries"
+	"auspex/internal/store/entity"
+	"auspex/internal/store/estate"
+	"auspex/internal/store/handling"
+	"auspex/internal/store/hooks"
+	"auspex/internal/store/maintenance"
+	"auspex/internal/store/people"
+	"auspex/internal/store/provisioning"
+	"auspex/internal/store/workflows"
 	predictions "auspex/predictor/messages"
 	"auspex/schemas/faults/propagation"
 )
@@ -67,6 +80,28 @@ func TestEverySentenceOfARecordHasAText(t *testing.T) {
 	for _, id := range slices.Concat(predictions.All(), actions.All(), choices.All(), reasons.All()) {
 		if !slices.Contains(have, id) {
 			t.Errorf("no text for %s: %s%s%s", id, predictions.Template(id), actions.Template(id), choices.Template(id)+reasons.Template(id))
+		}
+	}
+}
+
+// TestTheAuditIsInWords holds that what stores write into the audit is read in the language of the reader.
+func TestTheAuditIsInWords(t *testing.T) {
+	have := keys(t, "zh")
+	for _, verb := range []string{
+		entity.Create, entity.Update, entity.Delete, "test", "free", "force", "post", "import", handling.VerbAcknowledge, handling.VerbResolve, handling.VerbComment,
+		maintenance.VerbDeclare, maintenance.VerbChange, maintenance.VerbEnd,
+	} {
+		if !slices.Contains(have, "audit."+verb) {
+			t.Errorf("no word for %s", verb)
+		}
+	}
+	for _, kind := range []string{
+		allocations.Kind, allocations.KindQuota, allocations.KindReservation, cmdb.AuditKind, configs.KindGPU, configs.KindServer, conflicts.Kind, discoveries.Kind,
+		estate.KindGPU, estate.KindPool, estate.KindServer, handling.KindAlert, hooks.Kind, people.KindGrant, people.KindTeam, people.KindUser, provisioning.KindHardware,
+		provisioning.KindTemplate, workflows.Kind, "event",
+	} {
+		if !slices.Contains(have, "do."+kind) {
+			t.Errorf("no words for a %s", kind)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type Readings struct {
 // Names of its steps.
 const (
 	Telemetry = "telemetry" // each part that was ever read has been read since the step began
-	Health    = "health"    // no open incident blames the server or a part of it
+	Health    = "health"    // no open incident blames the server or a part of it; a cleanup waits until that is so
 	Idle      = "idle"      // nothing computes on it
 )
 
@@ -44,8 +44,8 @@ func (r Readings) Do(ctx context.Context, j Job) (Progress, error) {
 		if err != nil {
 			return Progress{}, err
 		}
-		if len(ill) > 0 {
-			return Progress{Failed: true, Message: reasons.Some(ill)}, nil
+		if len(ill) > 0 { // what has come back is repaired meanwhile
+			return Progress{Failed: j.Workflow.Type != schemas.WorkflowCleanup, Message: reasons.Some(ill)}, nil
 		}
 		return Progress{Done: true, Message: reasons.Text(reasons.Well, nil)}, nil
 	default:

@@ -70,6 +70,11 @@ func TestAServerIsIdleAndWell(t *testing.T) {
 	if p, err := r.Do(t.Context(), job(steps.Health, true)); err != nil || !p.Failed || p.Message != ill[0] {
 		t.Errorf("%+v %v", p, err)
 	}
+	cleanup := job(steps.Health, true)
+	cleanup.Workflow.Type = schemas.WorkflowCleanup
+	if p, err := r.Do(t.Context(), cleanup); err != nil || p.Failed || p.Done || p.Message != ill[0] {
+		t.Errorf("what is ill is not waited for: %+v %v", p, err)
+	}
 	busy, ill = nil, nil
 	for _, step := range []string{steps.Idle, steps.Health} {
 		if p, err := r.Do(t.Context(), job(step, true)); err != nil || !p.Done {

@@ -75,6 +75,7 @@ var (
 	ErrName    = errors.New("a name has 1 to 64 letters, digits and . _ @ -")
 	ErrTaken   = errors.New("a token with this name exists")
 	ErrNoToken = errors.New("no such token")
+	ErrStale   = errors.New("the token was changed meanwhile")
 	ErrRevoked = errors.New("its token was revoked")
 	ErrUser    = errors.New("no such user, or an inactive one")
 )
@@ -251,6 +252,12 @@ type Token struct {
 	Used    time.Time // to the minute
 }
 
+// Tag tells the states of a token apart, whoever uses it: an entity tag (RFC 9110, section 8.8.3).
+func (t *Token) Tag() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d\x00%d", t.Name, t.Role, t.User, t.Created.UnixNano(), t.Expires.UnixNano()))
+	return `"` + hex.EncodeToString(sum[:12]) + `"`
+}
+
 var tokenName = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,64}$`)
 
 // CreateToken makes a token of a new name for by, and returns its secret, which is
@@ -356,8 +363,9 @@ FROM api_tokens t LEFT JOIN users u ON u.id=t.user_id WHERE `+where, args...)
 
 // ChangeToken gives a token another role, where that is not "", and a lifetime from now on, where that
 // is not nil: 0 has no end. What comes from the token follows it, and what it no longer may ends at
-// the next request.
-func (s *Store) ChangeToken(ctx context.Context, by, name, role string, lifetime *time.Duration) (t Token, err error) {
+// the next request. A tag is that of the state that is changed; of another one it is [ErrStale], and ""
+// and * are any.
+func (s *Store) ChangeToken(ctx context.Context, by, name, tag, role string, lifetime *time.Duration) (t Token, err error) {
 	if role != "" && !slices.Contains(schemas.Roles(), role) {
 		return t, fmt.Errorf("token %s: role %q: %w", name, role, ErrRole)
 	}
@@ -371,6 +379,9 @@ func (s *Store) ChangeToken(ctx context.Context, by, name, role string, lifetime
 			return err
 		}
 		t = found[0]
+		if tag != "" && tag != "*" && tag != t.Tag() {
+			return ErrStale
+		}
 		before := said(&t)
 		if role != "" {
 			t.Role = role

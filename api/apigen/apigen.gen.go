@@ -635,6 +635,24 @@ func (e ListEventsParamsSeverity) Valid() bool {
 	}
 }
 
+// Defines values for ListEventsParamsSort.
+const (
+	MinusObserved ListEventsParamsSort = "-observed"
+	Observed      ListEventsParamsSort = "observed"
+)
+
+// Valid indicates whether the value is a known member of the ListEventsParamsSort enum.
+func (e ListEventsParamsSort) Valid() bool {
+	switch e {
+	case MinusObserved:
+		return true
+	case Observed:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListFaultsParamsSort.
 const (
 	Fault      ListFaultsParamsSort = "fault"
@@ -965,6 +983,30 @@ func (e ListMaintenanceParamsSort) Valid() bool {
 	}
 }
 
+// Defines values for ListNoticesParamsSort.
+const (
+	ListNoticesParamsSortMinusTime ListNoticesParamsSort = "-time"
+	ListNoticesParamsSortMinusType ListNoticesParamsSort = "-type"
+	ListNoticesParamsSortTime      ListNoticesParamsSort = "time"
+	ListNoticesParamsSortType      ListNoticesParamsSort = "type"
+)
+
+// Valid indicates whether the value is a known member of the ListNoticesParamsSort enum.
+func (e ListNoticesParamsSort) Valid() bool {
+	switch e {
+	case ListNoticesParamsSortMinusTime:
+		return true
+	case ListNoticesParamsSortMinusType:
+		return true
+	case ListNoticesParamsSortTime:
+		return true
+	case ListNoticesParamsSortType:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListOperationsParamsState.
 const (
 	ListOperationsParamsStateApproved  ListOperationsParamsState = "approved"
@@ -1151,6 +1193,30 @@ func (e ListQuotasParamsSort) Valid() bool {
 	case ListQuotasParamsSortMinusUpdatedAt:
 		return true
 	case ListQuotasParamsSortUpdatedAt:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListRefusedDescriptionsParamsSort.
+const (
+	MinusRead  ListRefusedDescriptionsParamsSort = "-read"
+	MinusSince ListRefusedDescriptionsParamsSort = "-since"
+	Read       ListRefusedDescriptionsParamsSort = "read"
+	Since      ListRefusedDescriptionsParamsSort = "since"
+)
+
+// Valid indicates whether the value is a known member of the ListRefusedDescriptionsParamsSort enum.
+func (e ListRefusedDescriptionsParamsSort) Valid() bool {
+	switch e {
+	case MinusRead:
+		return true
+	case MinusSince:
+		return true
+	case Read:
+		return true
+	case Since:
 		return true
 	default:
 		return false
@@ -3397,6 +3463,17 @@ type NewWorkflow struct {
 // NotChosen defines model for NotChosen.
 type NotChosen = schemas.NotChosen
 
+// Notice defines model for Notice.
+type Notice = schemas.Notice
+
+// NoticeList defines model for NoticeList.
+type NoticeList struct {
+	Items []Notice `json:"items"`
+
+	// Next `after` of the next page; absent on the last
+	Next string `json:"next,omitempty,omitzero"`
+}
+
 // Operation defines model for Operation.
 type Operation struct {
 	// Actor Who asked for it or decided last
@@ -4363,6 +4440,15 @@ type ListAssetVersionsParams struct {
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
+	// Subject Only what was done to this, as the rows call it: a server by its name, an allocation by its id
+	Subject string `form:"subject,omitempty" json:"subject,omitempty,omitzero"`
+
+	// Actor Only what this user, token or part of Auspex did
+	Actor string `form:"actor,omitempty" json:"actor,omitempty,omitzero"`
+
+	// Verb Only this, such as create
+	Verb string `form:"verb,omitempty" json:"verb,omitempty,omitzero"`
+
 	// Sort By which field, with a minus from the last; -seq where it is left out
 	Sort ListAuditParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
 
@@ -4485,6 +4571,9 @@ type ListEventsParams struct {
 	Since  QuerySince  `form:"since,omitempty" json:"since,omitempty,omitzero"`
 	Until  time.Time   `form:"until,omitempty" json:"until,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; -observed where it is left out. Equals are sorted by id
+	Sort ListEventsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4495,6 +4584,9 @@ type ListEventsParams struct {
 
 // ListEventsParamsSeverity defines parameters for ListEvents.
 type ListEventsParamsSeverity string
+
+// ListEventsParamsSort defines parameters for ListEvents.
+type ListEventsParamsSort string
 
 // PostEventParams defines parameters for PostEvent.
 type PostEventParams struct {
@@ -4828,6 +4920,29 @@ type EndMaintenanceParams struct {
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// ListNoticesParams defines parameters for ListNotices.
+type ListNoticesParams struct {
+	// Type Only of this type, such as allocation.ending
+	Type string `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// Subject Only of this allocation, by id
+	Subject string     `form:"subject,omitempty" json:"subject,omitempty,omitzero"`
+	Since   QuerySince `form:"since,omitempty" json:"since,omitempty,omitzero"`
+
+	// Sort By which field, with a minus from the last; -time where it is left out. Equals are sorted by id
+	Sort ListNoticesParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
+// ListNoticesParamsSort defines parameters for ListNotices.
+type ListNoticesParamsSort string
+
 // FinishLoginParams defines parameters for FinishLogin.
 type FinishLoginParams struct {
 	Code  string `form:"code,omitempty" json:"code,omitempty,omitzero"`
@@ -4992,6 +5107,9 @@ type UpdateQuotaParams struct {
 
 // ListRefusedDescriptionsParams defines parameters for ListRefusedDescriptions.
 type ListRefusedDescriptionsParams struct {
+	// Sort By which field, with a minus from the last; -since where it is left out. Equals are sorted by machine or server
+	Sort ListRefusedDescriptionsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4999,6 +5117,9 @@ type ListRefusedDescriptionsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListRefusedDescriptionsParamsSort defines parameters for ListRefusedDescriptions.
+type ListRefusedDescriptionsParamsSort string
 
 // ListReservationsParams defines parameters for ListReservations.
 type ListReservationsParams struct {
@@ -5316,6 +5437,12 @@ type ListTokensParamsSort string
 type CreateTokenParams struct {
 	// IdempotencyKey A text that nobody guesses, such as a random UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422. The answer holds a secret and is kept sealed under this key, of which the server keeps a hash
 	IdempotencyKey HeaderSealingKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// UpdateTokenParams defines parameters for UpdateToken.
+type UpdateTokenParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
 }
 
 // ListUsersParams defines parameters for ListUsers.
@@ -5856,6 +5983,9 @@ type ServerInterface interface {
 	// GetMe The caller, their permissions, and the mode of control
 	// (GET /me)
 	GetMe(c *fiber.Ctx) error
+	// ListNotices List what people were told of what they have in the last 30 days: an allocation is ready, has failed or ended, ends soon, or hardware of it degrades or is repaired
+	// (GET /notices)
+	ListNotices(c *fiber.Ctx, params ListNoticesParams) error
 	// FinishLogin Where the login service sends the browser back to: it gets a session, or a page with `#login-error=`
 	// (GET /oidc/callback)
 	FinishLogin(c *fiber.Ctx, params FinishLoginParams) error
@@ -5916,7 +6046,7 @@ type ServerInterface interface {
 	// UpdateQuota Change a quota; a limit that is left out is none. Needs the permission `quotas`
 	// (PUT /quotas/{id})
 	UpdateQuota(c *fiber.Ctx, id string, params UpdateQuotaParams) error
-	// ListRefusedDescriptions List the node agents whose description of their machine is not taken, and why, the newest first
+	// ListRefusedDescriptions List the node agents whose description of their machine is not taken, and why
 	// (GET /refused-descriptions)
 	ListRefusedDescriptions(c *fiber.Ctx, params ListRefusedDescriptionsParams) error
 	// ListReservations List reservations by name, those of other teams left out unless you may change the inventory
@@ -6044,7 +6174,7 @@ type ServerInterface interface {
 	GetToken(c *fiber.Ctx, name string) error
 	// UpdateToken Change what a token may do or until when it is valid; what is left out stays as it is
 	// (PUT /tokens/{name})
-	UpdateToken(c *fiber.Ctx, name string) error
+	UpdateToken(c *fiber.Ctx, name string, params UpdateTokenParams) error
 	// ListUsers List users by name; without the permission `users`, only yourself and those of your teams
 	// (GET /users)
 	ListUsers(c *fiber.Ctx, params ListUsersParams) error
@@ -7219,6 +7349,27 @@ func (siw *ServerInterfaceWrapper) ListAudit(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "subject" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "subject", query, &params.Subject, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter subject: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "actor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "actor", query, &params.Actor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter actor: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "verb" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "verb", query, &params.Verb, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter verb: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "sort" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -7762,6 +7913,13 @@ func (siw *ServerInterfaceWrapper) ListEvents(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", query, &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter until: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -9809,6 +9967,85 @@ func (siw *ServerInterfaceWrapper) GetMe(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListNotices operation middleware
+func (siw *ServerInterfaceWrapper) ListNotices(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListNoticesParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "subject" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "subject", query, &params.Subject, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter subject: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", query, &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListNotices(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // FinishLogin operation middleware
 func (siw *ServerInterfaceWrapper) FinishLogin(c *fiber.Ctx) error {
 
@@ -10761,6 +10998,13 @@ func (siw *ServerInterfaceWrapper) ListRefusedDescriptions(c *fiber.Ctx) error {
 	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -12832,8 +13076,30 @@ func (siw *ServerInterfaceWrapper) UpdateToken(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter name: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateTokenParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.UpdateToken(c, name)
+		return siw.Handler.UpdateToken(c, name, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -13863,6 +14129,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/webhooks/:id/deliveries", wrapper.ListDeliveries)
 
+	router.Get(options.BaseURL+"/notices", wrapper.ListNotices)
+
 	router.Get(options.BaseURL+"/join-tokens", wrapper.ListJoinTokens)
 
 	router.Post(options.BaseURL+"/join-tokens", wrapper.CreateJoinToken)
@@ -14236,13 +14504,21 @@ type DecideActionResponseObject interface {
 	VisitDecideActionResponse(ctx *fiber.Ctx) error
 }
 
-type DecideAction202JSONResponse Accepted
+type DecideAction202ResponseHeaders struct {
+	Location string
+}
+
+type DecideAction202JSONResponse struct {
+	Body    Accepted
+	Headers DecideAction202ResponseHeaders
+}
 
 func (response DecideAction202JSONResponse) VisitDecideActionResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
 	ctx.Response().Header.Set("Content-Type", "application/json")
 	ctx.Status(202)
 
-	return ctx.JSON(&response)
+	return ctx.JSON(&response.Body)
 }
 
 type DecideActiondefaultApplicationProblemPlusJSONResponse struct {
@@ -17368,6 +17644,73 @@ func (response GetMedefaultApplicationProblemPlusJSONResponse) VisitGetMeRespons
 	return ctx.JSON(&response.Body)
 }
 
+type ListNoticesRequestObject struct {
+	Params ListNoticesParams
+}
+
+type ListNoticesResponseObject interface {
+	VisitListNoticesResponse(ctx *fiber.Ctx) error
+}
+
+type ListNotices200JSONResponse NoticeList
+
+func (response ListNotices200JSONResponse) VisitListNoticesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListNotices200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListNotices200ApplicationXNdjsonResponse) VisitListNoticesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+type ListNoticesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListNoticesdefaultApplicationProblemPlusJSONResponse) VisitListNoticesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type FinishLoginRequestObject struct {
 	Params FinishLoginParams
 }
@@ -19978,13 +20321,21 @@ type GetTokenResponseObject interface {
 	VisitGetTokenResponse(ctx *fiber.Ctx) error
 }
 
-type GetToken200JSONResponse Token
+type GetToken200ResponseHeaders struct {
+	ETag string
+}
+
+type GetToken200JSONResponse struct {
+	Body    Token
+	Headers GetToken200ResponseHeaders
+}
 
 func (response GetToken200JSONResponse) VisitGetTokenResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
 	ctx.Response().Header.Set("Content-Type", "application/json")
 	ctx.Status(200)
 
-	return ctx.JSON(&response)
+	return ctx.JSON(&response.Body)
 }
 
 type GetTokendefaultApplicationProblemPlusJSONResponse struct {
@@ -20000,21 +20351,30 @@ func (response GetTokendefaultApplicationProblemPlusJSONResponse) VisitGetTokenR
 }
 
 type UpdateTokenRequestObject struct {
-	Name string `json:"name"`
-	Body *UpdateTokenJSONRequestBody
+	Name   string `json:"name"`
+	Params UpdateTokenParams
+	Body   *UpdateTokenJSONRequestBody
 }
 
 type UpdateTokenResponseObject interface {
 	VisitUpdateTokenResponse(ctx *fiber.Ctx) error
 }
 
-type UpdateToken200JSONResponse Token
+type UpdateToken200ResponseHeaders struct {
+	ETag string
+}
+
+type UpdateToken200JSONResponse struct {
+	Body    Token
+	Headers UpdateToken200ResponseHeaders
+}
 
 func (response UpdateToken200JSONResponse) VisitUpdateTokenResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
 	ctx.Response().Header.Set("Content-Type", "application/json")
 	ctx.Status(200)
 
-	return ctx.JSON(&response)
+	return ctx.JSON(&response.Body)
 }
 
 type UpdateTokendefaultApplicationProblemPlusJSONResponse struct {
@@ -21067,6 +21427,9 @@ type StrictServerInterface interface {
 	// GetMe The caller, their permissions, and the mode of control
 	// (GET /me)
 	GetMe(ctx context.Context, request GetMeRequestObject) (GetMeResponseObject, error)
+	// ListNotices List what people were told of what they have in the last 30 days: an allocation is ready, has failed or ended, ends soon, or hardware of it degrades or is repaired
+	// (GET /notices)
+	ListNotices(ctx context.Context, request ListNoticesRequestObject) (ListNoticesResponseObject, error)
 	// FinishLogin Where the login service sends the browser back to: it gets a session, or a page with `#login-error=`
 	// (GET /oidc/callback)
 	FinishLogin(ctx context.Context, request FinishLoginRequestObject) (FinishLoginResponseObject, error)
@@ -21127,7 +21490,7 @@ type StrictServerInterface interface {
 	// UpdateQuota Change a quota; a limit that is left out is none. Needs the permission `quotas`
 	// (PUT /quotas/{id})
 	UpdateQuota(ctx context.Context, request UpdateQuotaRequestObject) (UpdateQuotaResponseObject, error)
-	// ListRefusedDescriptions List the node agents whose description of their machine is not taken, and why, the newest first
+	// ListRefusedDescriptions List the node agents whose description of their machine is not taken, and why
 	// (GET /refused-descriptions)
 	ListRefusedDescriptions(ctx context.Context, request ListRefusedDescriptionsRequestObject) (ListRefusedDescriptionsResponseObject, error)
 	// ListReservations List reservations by name, those of other teams left out unless you may change the inventory
@@ -23660,6 +24023,33 @@ func (sh *strictHandler) GetMe(ctx *fiber.Ctx) error {
 	return nil
 }
 
+// ListNotices operation middleware
+func (sh *strictHandler) ListNotices(ctx *fiber.Ctx, params ListNoticesParams) error {
+	var request ListNoticesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListNotices(ctx.UserContext(), request.(ListNoticesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListNotices")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListNoticesResponseObject); ok {
+		if err := validResponse.VisitListNoticesResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // FinishLogin operation middleware
 func (sh *strictHandler) FinishLogin(ctx *fiber.Ctx, params FinishLoginParams) error {
 	var request FinishLoginRequestObject
@@ -25652,10 +26042,11 @@ func (sh *strictHandler) GetToken(ctx *fiber.Ctx, name string) error {
 }
 
 // UpdateToken operation middleware
-func (sh *strictHandler) UpdateToken(ctx *fiber.Ctx, name string) error {
+func (sh *strictHandler) UpdateToken(ctx *fiber.Ctx, name string, params UpdateTokenParams) error {
 	var request UpdateTokenRequestObject
 
 	request.Name = name
+	request.Params = params
 
 	var body UpdateTokenJSONRequestBody
 	var err error

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -99,6 +100,16 @@ func (o *options) allocate() *cobra.Command {
 	f.StringVar(&a.Team, "team", "", "of this team")
 	f.BoolVar(&dry, "dry-run", false, "only say what would be given, and why")
 	f.BoolVar(&wait, "wait", false, "wait until it is ready")
+	o.offers(c)
+	for flag, words := range map[string][]string{"spread": {"feeds", "racks"}, "min-health": {"ok", "warning"}} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	}
+	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if server, _, part := strings.Cut(typed, "/"); part {
+			return o.offer("gpus", url.Values{"server": {server}}, "id")(cmd, args, typed)
+		}
+		return o.offer("servers", url.Values{"status": {schemas.ServerReady}}, "id")(cmd, args, typed)
+	}
 	return c
 }
 
@@ -256,5 +267,12 @@ func (o *options) release() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&report, "report", "", "what was wrong with the hardware")
+	live := o.offer("allocations", url.Values{"live": {"true"}}, "id")
+	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return live(cmd, args, typed)
+	}
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -231,6 +232,7 @@ func (r *route) command() *cobra.Command {
 	}
 	query := r.query(c)
 	body := r.body(c)
+	r.offers(c)
 	var pages bool
 	if r.answers("items") && r.answers("next") {
 		c.Flags().BoolVar(&pages, "all", false, "all pages")
@@ -302,26 +304,54 @@ func (r *route) complete(params []string) cobra.CompletionFunc {
 		if len(args) > 0 || list == nil || list.Get == nil || params[0] == "verb" {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		api, err := r.connect()
+		return r.offer(r.parts[0], nil, params[0])(cmd, args, typed)
+	}
+}
+
+// offer completes with what a list of the server has: by the field key of its items, or where that is their id
+// or not there, by their name.
+func (o *options) offer(list string, query url.Values, key string) cobra.CompletionFunc {
+	names := []string{"name", "username", "id"}
+	if key != "id" {
+		names = slices.Insert(names, 0, key)
+	}
+	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		api, err := o.connect()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
+		asked := url.Values{"limit": {"200"}}
+		maps.Copy(asked, query)
 		var page struct{ Items []map[string]any }
-		if err := api.Do(cmd.Context(), client.Request{Method: http.MethodGet, Path: r.parts[0], Query: url.Values{"limit": {"200"}}}, &page); err != nil {
+		if err := api.Do(cmd.Context(), client.Request{Method: http.MethodGet, Path: list, Query: asked}, &page); err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		var out []string
 		for _, item := range page.Items {
-			for _, key := range []string{"name", "username", "id"} {
-				if text, ok := item[key].(string); ok {
-					if strings.HasPrefix(text, typed) {
-						out = append(out, text)
-					}
-					break
+			for _, name := range names {
+				text, ok := item[name].(string)
+				if !ok {
+					continue
 				}
+				if strings.HasPrefix(text, typed) {
+					out = append(out, text)
+				}
+				break
 			}
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// offers completes flags of a command with what the server has: one that takes a pool with its pools.
+func (o *options) offers(c *cobra.Command) {
+	for flag, list := range map[string]string{
+		"pool": "pools", "wish.pool": "pools", "team": "teams", "user": "users", "user-id": "users", "server": "servers", "server-id": "servers", "server-ids": "servers",
+		"gpu-ids": "gpus", "allocation": "allocations", "allocation-id": "allocations",
+	} {
+		if c.Flags().Lookup(flag) != nil {
+			_ = c.RegisterFlagCompletionFunc(flag, o.offer(list, nil, "id"))
+		}
 	}
 }
 

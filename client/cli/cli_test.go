@@ -259,12 +259,42 @@ func TestAllocateInTheWordsOfPeople(t *testing.T) {
 }
 
 func TestTheServerCompletesNames(t *testing.T) {
-	s := serve(t, func(int, request) (int, string) {
-		return http.StatusOK, `{"items":[{"username":"li"},{"username":"lo"},{"username":"bo"}]}`
+	s := serve(t, func(_ int, r request) (int, string) {
+		return http.StatusOK, map[string]string{
+			"/api/v1/users":       `{"items":[{"id":"1","username":"li"},{"id":"2","username":"lo"},{"id":"3","username":"bo"}]}`,
+			"/api/v1/allocations": `{"items":[{"id":"a-1"},{"id":"b-1"}]}`,
+			"/api/v1/servers":     `{"items":[{"id":"1","name":"gpu-1"},{"id":"2","name":"gpu-2"}]}`,
+			"/api/v1/gpus":        `{"items":[{"id":"1","name":"gpu-1/gpu0"},{"id":"2","name":"gpu-1/gpu1"}]}`,
+			"/api/v1/pools":       `{"items":[{"id":"1","name":"train"},{"id":"2","name":"default"}]}`,
+			"/api/v1/hardware":    `{"items":[{"id":"1","name":"gpu-1"}]}`,
+			"/api/v1/machines":    `{"items":[{"key":"beef","name":"gpu-1"}]}`,
+		}[r.path]
 	})
-	out, _, err := s.run(t, "", "__complete", "users", "get", "l")
-	if err != nil || !strings.HasPrefix(out, "li\nlo\n:4") {
-		t.Errorf("%s%v", out, err)
+	for typed, want := range map[string]string{
+		"users get l":                            "li lo",
+		"release ":                               "a-1 b-1",
+		"release a-1 ":                           "",
+		"allocate gpu-":                          "gpu-1 gpu-2",
+		"allocate gpu-1/":                        "gpu-1/gpu0 gpu-1/gpu1",
+		"allocate --gpus 8 --pool t":             "train",
+		"allocate --servers 2 --user b":          "bo",
+		"allocate --spread ":                     "feeds racks",
+		"allocations list --server gpu-":         "gpu-1 gpu-2",
+		"workflows create --server-id gpu-2":     "gpu-2",
+		"workflows cleanup --allocation-id b":    "b-1",
+		"allocations create --wish.pool default": "default",
+		"hardware get ":                          "gpu-1",
+		"machines delete b":                      "beef",
+	} {
+		words := strings.Split(typed, " ")
+		out, _, err := s.run(t, "", append([]string{"__complete"}, words...)...)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if got := strings.Join(lines[:len(lines)-1], " "); err != nil || got != want || lines[len(lines)-1] != ":4" {
+			t.Errorf("%q: %q, want %q (%v)", typed, out, want, err)
+		}
+	}
+	if r := s.got[len(s.got)-1]; r.auth != "Bearer secret" {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -459,11 +459,13 @@ func benchCommand() *cobra.Command {
 	}}
 	c := &cobra.Command{
 		Use: "bench [SCENARIO...]", Short: "Run benchmarks and print one JSON object per scenario",
-		Long: "Run benchmarks and print one JSON object per scenario. Scenarios: " + strings.Join(bench.Scenarios(), ", ") + ".",
+		Long: "Run benchmarks and print one JSON object per scenario. Scenarios: " + strings.Join(bench.Scenarios(), ", ") +
+			"; api is all of the API.",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Set = set
 			return usageOr(bench.Run(cmd.Context(), o, args, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
-		ValidArgs: bench.Scenarios(),
+		ValidArgs: slices.Concat(bench.Scenarios(), bench.Groups()),
 	}
 	c.Flags().IntVar(&o.N, "n", 0, "size of the scenario (default: its own)")
 	c.Flags().StringArrayVar(&set, "set", nil, "key=value: a setting over those of the scenario, such as bus.type=kafka (repeatable)")

@@ -217,7 +217,7 @@ func listProposals(ctx context.Context, d *enrol.Desk, state, format string, out
 func listRefused(ctx context.Context, d *enrol.Desk, format string, out io.Writer) error {
 	return listing[enrol.Agent]{
 		head: []string{"SERVER", "MACHINE", "TOKEN", "ADDRESS", "SINCE", "WHY"},
-		page: func(after string) ([]enrol.Agent, string, error) { return d.Refused(ctx, after, listPage) },
+		page: func(after string) ([]enrol.Agent, string, error) { return d.Refused(ctx, "", after, listPage) },
 		row: func(a *enrol.Agent) []any {
 			return []any{a.Server, a.Machine, a.Token, a.Address, moment(a.Since), a.Refused}
 		},

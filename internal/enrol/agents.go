@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strconv"
 	"time"
 
 	"auspex/internal/store/sqldb"
@@ -72,23 +71,28 @@ func (s *Store) Agents(ctx context.Context) (map[string]Agent, error) {
 	return out, nil
 }
 
-// Refused returns a page of the agents whose descriptions are not taken, the newest first;
-// next is the cursor of the following page. Machines that have been revoked, and servers that
+// refusedOrder is what refused descriptions may be sorted by.
+var refusedOrder = sqldb.Order[Agent]{
+	ID: sqldb.Key[Agent]{SQL: "subject", Of: func(a *Agent) any { return a.subject() }}, Usual: "-since",
+	By: map[string]sqldb.Key[Agent]{
+		"since": {SQL: "refused_ns", Of: func(a *Agent) any { return a.Since.UnixNano() }},
+		"read":  {SQL: "read_ns", Of: func(a *Agent) any { return a.Read.UnixNano() }},
+	},
+}
+
+// Refused returns a page of the agents whose descriptions are not taken, the newest first where no order is
+// asked for; next is the cursor of the following page. Machines that have been revoked, and servers that
 // are gone from the inventory, are none.
-func (d *Desk) Refused(ctx context.Context, after string, limit int) (out []Agent, next string, err error) {
-	query, args := selectAgents+` WHERE refused<>''`, []any{}
-	if after != "" {
-		c, err := sqldb.ParseCursor(after)
-		if err != nil {
-			return nil, "", fmt.Errorf("list refused descriptions: %w", err)
-		}
-		query, args = query+` AND (refused_ns, subject) < ($1, $2)`, []any{c.Time, c.ID}
-	}
-	found, err := sqldb.Rows(ctx, d.db, scanAgent, query+` ORDER BY refused_ns DESC, subject DESC LIMIT `+strconv.Itoa(limit+1), args...)
+func (d *Desk) Refused(ctx context.Context, sort, after string, limit int) (out []Agent, next string, err error) {
+	tail, args, err := refusedOrder.Tail(sort, after, limit)
 	if err != nil {
 		return nil, "", fmt.Errorf("list refused descriptions: %w", err)
 	}
-	found, next = sqldb.Page(found, limit, func(a *Agent) (time.Time, string) { return a.Since, a.subject() })
+	found, err := sqldb.Rows(ctx, d.db, scanAgent, selectAgents+` WHERE refused<>''`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list refused descriptions: %w", err)
+	}
+	found, next = refusedOrder.Page(found, sort, limit)
 	admitted, err := d.Machines.Admitted(ctx)
 	if err != nil {
 		return nil, "", fmt.Errorf("list refused descriptions: %w", err)

@@ -72,7 +72,7 @@ func TestAServerIsAcceptedIntoItsRack(t *testing.T) {
 func (o *office) refused(t *testing.T) (out []string) {
 	t.Helper()
 	for after := ""; ; {
-		page, next, err := o.desk.Refused(t.Context(), after, 1)
+		page, next, err := o.desk.Refused(t.Context(), "", after, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

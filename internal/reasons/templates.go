@@ -4,6 +4,7 @@ package reasons
 const (
 	Cancelled   = "why.cancelled"
 	Expired     = "why.expired"
+	EndsAt      = "why.ends_at"
 	RetiredBy   = "why.retired_by"
 	Incident    = "why.incident"
 	Closed      = "why.incident_closed"
@@ -71,6 +72,7 @@ var templates = map[string]string{
 	NoTrust:      "What board controllers are trusted by cannot be read: {error}",
 	NoCredential: "The process that sweeps has no credential {credential}.",
 	Expired:      "expired",
+	EndsAt:       "ends at {at}",
 	RetiredBy:    "retired by {who}",
 	Incident:     "incident {incident}",
 	Closed:       "incident {incident} has closed",

@@ -1380,6 +1380,22 @@ NotChosen = TypedDict("NotChosen", {
     "reason": "Sentence",
 })
 
+Notice = TypedDict("Notice", {
+    "data": dict[str, Any],
+    "id": str,
+    "sentence": NotRequired["Sentence"],
+    "subject": str,
+    "team_id": NotRequired[str],
+    "time": str,
+    "type": str,
+    "user_id": NotRequired[str],
+})
+
+NoticeList = TypedDict("NoticeList", {
+    "items": list["Notice"],
+    "next": NotRequired[str],
+})
+
 Operation = TypedDict("Operation", {
     "actor": str,
     "created_at": str,
@@ -2196,14 +2212,14 @@ class Api(Transport):
                 return
             query["after"] = page["next"]
 
-    def list_audit(self, *, sort: Literal["seq", "-seq"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AuditList":
+    def list_audit(self, *, subject: str | None = None, actor: str | None = None, verb: str | None = None, sort: Literal["seq", "-seq"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AuditList":
         """List the audit: who did what to which machine, and whether the record is intact."""
-        answer: "AuditList" = self._do("GET", "/audit", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
+        answer: "AuditList" = self._do("GET", "/audit", query={"subject": subject, "actor": actor, "verb": verb, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_audit(self, *, sort: Literal["seq", "-seq"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["AuditRow"]:
+    def iter_audit(self, *, subject: str | None = None, actor: str | None = None, verb: str | None = None, sort: Literal["seq", "-seq"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["AuditRow"]:
         """List the audit: who did what to which machine, and whether the record is intact."""
-        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"subject": subject, "actor": actor, "verb": verb, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/audit", query=query)
             yield from page["items"]
@@ -2286,14 +2302,14 @@ class Api(Transport):
         answer: "Discovery" = self._do("DELETE", f"/discoveries/{_part(id)}")
         return answer
 
-    def list_events(self, *, server: str | None = None, type: str | None = None, severity: Literal["info", "warning", "error", "critical"] | None = None, source: str | None = None, since: str | None = None, until: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EventList":
+    def list_events(self, *, server: str | None = None, type: str | None = None, severity: Literal["info", "warning", "error", "critical"] | None = None, source: str | None = None, since: str | None = None, until: str | None = None, sort: Literal["observed", "-observed"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EventList":
         """List events."""
-        answer: "EventList" = self._do("GET", "/events", query={"server": server, "type": type, "severity": severity, "source": source, "since": since, "until": until, "after": after, "limit": limit, "fields": fields})
+        answer: "EventList" = self._do("GET", "/events", query={"server": server, "type": type, "severity": severity, "source": source, "since": since, "until": until, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_events(self, *, server: str | None = None, type: str | None = None, severity: Literal["info", "warning", "error", "critical"] | None = None, source: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Event"]:
+    def iter_events(self, *, server: str | None = None, type: str | None = None, severity: Literal["info", "warning", "error", "critical"] | None = None, source: str | None = None, since: str | None = None, until: str | None = None, sort: Literal["observed", "-observed"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Event"]:
         """List events."""
-        query: dict[str, Any] = {"server": server, "type": type, "severity": severity, "source": source, "since": since, "until": until, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"server": server, "type": type, "severity": severity, "source": source, "since": since, "until": until, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/events", query=query)
             yield from page["items"]
@@ -2626,6 +2642,21 @@ class Api(Transport):
         answer: "Me" = self._do("GET", "/me")
         return answer
 
+    def list_notices(self, *, type: str | None = None, subject: str | None = None, since: str | None = None, sort: Literal["time", "-time", "type", "-type"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "NoticeList":
+        """List what people were told of what they have in the last 30 days: an allocation is ready, has failed or ended, ends soon, or hardware of it degrades or is repaired."""
+        answer: "NoticeList" = self._do("GET", "/notices", query={"type": type, "subject": subject, "since": since, "sort": sort, "after": after, "limit": limit, "fields": fields})
+        return answer
+
+    def iter_notices(self, *, type: str | None = None, subject: str | None = None, since: str | None = None, sort: Literal["time", "-time", "type", "-type"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Notice"]:
+        """List what people were told of what they have in the last 30 days: an allocation is ready, has failed or ended, ends soon, or hardware of it degrades or is repaired."""
+        query: dict[str, Any] = {"type": type, "subject": subject, "since": since, "sort": sort, "limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", "/notices", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
+
     def list_operations(self, *, state: Literal["pending", "proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, sort: Literal["created_at", "-created_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "OperationList":
         """List what people, allocations and workflows asked for, newest first."""
         answer: "OperationList" = self._do("GET", "/operations", query={"state": state, "server": server, "sort": sort, "after": after, "limit": limit, "fields": fields})
@@ -2764,14 +2795,14 @@ class Api(Transport):
         """Remove a quota. Needs the permission `quotas`."""
         self._do("DELETE", f"/quotas/{_part(id)}", if_match=if_match)
 
-    def list_refused_descriptions(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "RefusedDescriptionList":
-        """List the node agents whose description of their machine is not taken, and why, the newest first."""
-        answer: "RefusedDescriptionList" = self._do("GET", "/refused-descriptions", query={"after": after, "limit": limit, "fields": fields})
+    def list_refused_descriptions(self, *, sort: Literal["since", "-since", "read", "-read"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "RefusedDescriptionList":
+        """List the node agents whose description of their machine is not taken, and why."""
+        answer: "RefusedDescriptionList" = self._do("GET", "/refused-descriptions", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_refused_descriptions(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["RefusedDescription"]:
-        """List the node agents whose description of their machine is not taken, and why, the newest first."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+    def iter_refused_descriptions(self, *, sort: Literal["since", "-since", "read", "-read"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["RefusedDescription"]:
+        """List the node agents whose description of their machine is not taken, and why."""
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/refused-descriptions", query=query)
             yield from page["items"]
@@ -3060,9 +3091,9 @@ class Api(Transport):
         answer: "Token" = self._do("GET", f"/tokens/{_part(name)}")
         return answer
 
-    def update_token(self, name: str, body: "ChangedToken") -> "Token":
+    def update_token(self, name: str, body: "ChangedToken", *, if_match: str | None = None) -> "Token":
         """Change what a token may do or until when it is valid; what is left out stays as it is."""
-        answer: "Token" = self._do("PUT", f"/tokens/{_part(name)}", body=body)
+        answer: "Token" = self._do("PUT", f"/tokens/{_part(name)}", if_match=if_match, body=body)
         return answer
 
     def revoke_token(self, name: str) -> None:

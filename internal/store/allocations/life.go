@@ -306,6 +306,11 @@ var noticeOf = map[string]string{
 
 // tell writes a notice for the user of an allocation, in the transaction of what it tells.
 func tell(ctx context.Context, tx *sql.Tx, now time.Time, kind string, a *schemas.Allocation, detail string) error {
+	return tellIn(ctx, tx, now, kind, a, detail, nil)
+}
+
+// tellIn is tell with the detail by language, where somebody has it so.
+func tellIn(ctx context.Context, tx *sql.Tx, now time.Time, kind string, a *schemas.Allocation, detail string, words map[string]string) error {
 	var team sql.NullString
 	if err := tx.QueryRowContext(ctx, `SELECT team_id FROM allocations WHERE id=$1`, a.ID).Scan(&team); err != nil {
 		return err
@@ -314,8 +319,9 @@ func tell(ctx context.Context, tx *sql.Tx, now time.Time, kind string, a *schema
 		Type: kind, Subject: a.ID, Time: now.UTC(), User: a.UserID, Team: team.String,
 		Data: struct {
 			*schemas.Allocation
-			Detail string `json:"detail,omitempty"`
-		}{a, detail},
+			Detail  string            `json:"detail,omitempty"`
+			Details map[string]string `json:"details,omitempty"` // by language
+		}{a, detail, words},
 	})
 }
 
@@ -352,7 +358,7 @@ func (s *Store) Warn(ctx context.Context, a *schemas.Allocation) error {
 		if n, err := res.RowsAffected(); err != nil || n == 0 {
 			return err
 		}
-		return tell(ctx, tx, s.now(), schemas.NoticeEnding, a, "ends at "+a.EndTime.UTC().Format(time.RFC3339))
+		return tell(ctx, tx, s.now(), schemas.NoticeEnding, a, reasons.Text(reasons.EndsAt, reasons.Args{"at": a.EndTime.UTC().Format(time.RFC3339)}))
 	})
 	if err != nil {
 		return fmt.Errorf("tell the end of allocation %s: %w", a.ID, err)
@@ -360,15 +366,16 @@ func (s *Store) Warn(ctx context.Context, a *schemas.Allocation) error {
 	return nil
 }
 
-// Break moves a GPU to error, and tells whoever has it; false is that there is no such GPU.
-func (s *Store) Break(ctx context.Context, by, name, reason, detail string) (is bool, err error) {
+// Break moves a GPU to error, and tells whoever has it, in English and in other languages where those are
+// known; false is that there is no such GPU.
+func (s *Store) Break(ctx context.Context, by, name, reason, detail string, words map[string]string) (is bool, err error) {
 	err = s.retry(ctx, func(ctx context.Context) error {
 		g, err := s.estate.Break(ctx, by, name, reason, func(tx *sql.Tx, g *schemas.GPU) error {
 			found, err := holder(ctx, tx, g.ID)
 			if err != nil || len(found) == 0 {
 				return err
 			}
-			return tell(ctx, tx, s.now(), schemas.NoticeDegraded, &found[0], name+": "+detail)
+			return tellIn(ctx, tx, s.now(), schemas.NoticeDegraded, &found[0], name+": "+detail, words)
 		})
 		is = g != nil
 		return err

@@ -104,17 +104,32 @@ func (l *Log) List(ctx context.Context, before int64, limit int) ([]Row, error) 
 	return l.rows(ctx, `seq < $1 ORDER BY seq DESC LIMIT $2`, before, limit)
 }
 
+// Filter chooses rows; what is empty asks nothing.
+type Filter struct {
+	Actor, Verb, Subject string
+	Sort                 string
+	After                string // cursor of the page before
+	Limit                int
+}
+
 // Page returns a page of rows, from the newest on where no order is asked for, and the cursor of the
 // following page.
-func (l *Log) Page(ctx context.Context, sort, after string, limit int) (page []Row, next string, err error) {
-	tail, args, err := order.Tail(sort, after, limit)
+func (l *Log) Page(ctx context.Context, f Filter) (page []Row, next string, err error) {
+	where, args := "1=1", []any{}
+	for _, c := range []struct{ column, value string }{{"actor", f.Actor}, {"verb", f.Verb}, {"subject", f.Subject}} {
+		if c.value != "" {
+			args = append(args, c.value)
+			where += fmt.Sprintf(" AND %s=$%d", c.column, len(args))
+		}
+	}
+	tail, args, err := order.Tail(f.Sort, f.After, f.Limit, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list audit: %w", err)
 	}
-	if page, err = l.rows(ctx, `1=1`+tail, args...); err != nil {
+	if page, err = l.rows(ctx, where+tail, args...); err != nil {
 		return nil, "", err
 	}
-	page, next = order.Page(page, sort, limit)
+	page, next = order.Page(page, f.Sort, f.Limit)
 	return page, next, nil
 }
 

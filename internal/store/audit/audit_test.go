@@ -64,6 +64,51 @@ func TestListGivesBackWhatWasAppendedInPages(t *testing.T) {
 	}
 }
 
+func TestRowsAreChosenByWhoDidWhatToWhat(t *testing.T) {
+	db := filled(t, 5)
+	err := db.InTx(t.Context(), func(tx *sql.Tx) error {
+		for k := range 4 {
+			r := row(k)
+			r.Actor, r.Verb, r.Subject = "li", []string{"create", "update"}[k%2], "a-1"
+			if err := audit.Append(t.Context(), tx, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		audit.Filter
+
+		want []int64
+	}{
+		{audit.Filter{Subject: "a-1"}, []int64{9, 8, 7, 6}},
+		{audit.Filter{Subject: "a-1", Verb: "update", Sort: "seq"}, []int64{7, 9}},
+		{audit.Filter{Actor: "li", Verb: "create"}, []int64{8, 6}},
+		{audit.Filter{Actor: "li' OR '1'='1"}, nil},
+	} {
+		var got []int64
+		for f := c.Filter; ; {
+			f.Limit = 1
+			page, next, err := audit.New(db, time.Now).Page(t.Context(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range page {
+				got = append(got, r.Seq)
+			}
+			if f.After = next; next == "" {
+				break
+			}
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%+v: %s", c.Filter, d)
+		}
+	}
+}
+
 // TestAChainIsBrokenByAnyHand changes one thing at a time and has it found.
 func TestAChainIsBrokenByAnyHand(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -4,17 +4,15 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"auspex/internal/store/records"
-	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
 const eventColumns = `id, time, observed, source, resource, type, code, severity, state, message, attrs`
 
-// Events returns a page of the events of a history, those observed last first, and the cursor of the
-// page that follows, or "" where nothing does.
+// Events returns a page of the events of a history, those observed last first where no other order is asked
+// for, and the cursor of the page that follows, or "" where nothing does.
 func (db *DB) Events(ctx context.Context, f records.EventFilter) (page []schemas.Event, next string, err error) {
 	where, args := []string{"1"}, []any{}
 	also := func(condition string, values ...any) { where, args = append(where, condition), append(args, values...) }
@@ -33,18 +31,23 @@ func (db *DB) Events(ctx context.Context, f records.EventFilter) (page []schemas
 			also(c.column+` = ?`, c.value)
 		}
 	}
+	than, way := "<", " DESC"
+	if f.Oldest {
+		than, way = ">", ""
+	}
 	if f.After != "" {
-		c, err := sqldb.ParseCursor(f.After)
+		c, err := f.Behind()
 		if err != nil {
 			return nil, "", fmt.Errorf("list events: %w", err)
 		}
-		also(`observed <= fromUnixTimestamp64Nano(?) AND (observed, id) < (fromUnixTimestamp64Nano(?), ?)`, c.Time, c.Time, c.ID) // the first spares partitions
+		// The first spares partitions.
+		also(`observed `+than+`= fromUnixTimestamp64Nano(?) AND (observed, id) `+than+` (fromUnixTimestamp64Nano(?), ?)`, c.Time, c.Time, c.ID)
 	}
-	found, err := db.events(ctx, strings.Join(where, " AND ")+` ORDER BY observed DESC, id DESC LIMIT ?`, append(args, f.Limit+1)...)
+	found, err := db.events(ctx, strings.Join(where, " AND ")+` ORDER BY observed`+way+`, id`+way+` LIMIT ?`, append(args, f.Limit+1)...)
 	if err != nil {
 		return nil, "", err
 	}
-	page, next = sqldb.Page(found, f.Limit, func(e *schemas.Event) (time.Time, string) { return e.Observed, e.ID })
+	page, next = f.Page(found)
 	return page, next, nil
 }
 

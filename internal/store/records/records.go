@@ -5,6 +5,7 @@
 package records
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -45,8 +46,61 @@ type EventFilter struct {
 	Device                 string // a server or switch with its parts, or one resource
 	Type, Source, Severity string
 	Since, Until           time.Time // when they were observed; a zero Until is now
+	Oldest                 bool      // those observed first come first, and not those observed last
 	After                  string    // cursor of the page before
 	Limit                  int
+}
+
+// Orders of the events of a history, as a caller names them.
+const (
+	EventsByObserved = "observed"
+	EventsUsual      = "-observed"
+)
+
+// Behind reads the cursor of the page before, which is of the same order.
+func (f *EventFilter) Behind() (c sqldb.Cursor, err error) {
+	ofOldest := strings.Contains(f.After, "~")
+	switch {
+	case ofOldest && !f.Oldest:
+		return c, &sqldb.OrderError{Of: EventsByObserved, Asked: EventsUsual}
+	case ofOldest:
+		at, id, err := sqldb.Behind(EventsByObserved, f.After, int64(0))
+		if err != nil {
+			return c, err
+		}
+		return sqldb.Cursor{Time: at.(int64), ID: id}, nil
+	}
+	if c, err = sqldb.ParseCursor(f.After); err == nil && f.Oldest {
+		err = &sqldb.OrderError{Of: EventsUsual, Asked: EventsByObserved}
+	}
+	return c, err
+}
+
+// Ahead is the cursor of the page that follows an event.
+func (f *EventFilter) Ahead(ev *schemas.Event) string {
+	at := ev.Observed.UnixNano()
+	if f.Oldest {
+		return sqldb.Ahead(EventsByObserved, at, ev.ID)
+	}
+	return sqldb.Cursor{Time: at, ID: ev.ID}.String()
+}
+
+// Page cuts events that were read with one more than the limit; next is the cursor of the page that
+// follows, or "" where nothing does.
+func (f *EventFilter) Page(found []schemas.Event) (page []schemas.Event, next string) {
+	if len(found) <= f.Limit {
+		return found, ""
+	}
+	return found[:f.Limit], f.Ahead(&found[f.Limit-1])
+}
+
+// Compare is the order of two events in the list.
+func (f *EventFilter) Compare(a, b *schemas.Event) int {
+	c := cmp.Or(b.Observed.Compare(a.Observed), strings.Compare(b.ID, a.ID))
+	if f.Oldest {
+		return -c
+	}
+	return c
 }
 
 // Store reads and writes records.

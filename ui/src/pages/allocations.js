@@ -9,6 +9,7 @@ import { Capacity, total } from '../parts/capacity.js';
 import { useMay } from '../parts/ladder.js';
 import { Await } from '../parts/panel.js';
 import { TenantMap } from '../parts/tenants.js';
+import { Told } from '../parts/told.js';
 
 const LIVE = 'allocations?live=true&limit=1000';
 const EVERY_MS = 10_000; // what makes allocations ready tells no console
@@ -48,7 +49,7 @@ export function AllocationsPage() {
     <${Headline} items=${items} more=${Boolean(next)} capacity=${c} me=${me} told=${told} onAsk=${() => { setTold(''); setAsking(true); }} />
     <div class="allocations-grid">
       <div class="column"><${Live} items=${items} next=${next} /><${TenantMap} items=${items} /><${Ended} /></div>
-      <div class="column"><${Capacity} capacity=${c} /></div>
+      <div class="column"><${Told} /><${Capacity} capacity=${c} /></div>
     </div>
     ${asking && html`<${Allocate} pools=${c.pools} onClose=${() => setAsking(false)} onDone=${(text) => { setAsking(false); setTold(text); }} />`}`}<//>`}<//>`;
 }

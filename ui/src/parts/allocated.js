@@ -27,7 +27,7 @@ const stamp = (iso) => `${fmt.stamp(Date.parse(iso))} UTC`;
 export const untilText = (a) => (a.end_time ? t('alo.ends', { when: stamp(a.end_time), age: fmt.dur((Date.parse(a.end_time) - clock.now()) / 1000) }) : t('alo.open_end'));
 
 /** What an allocation is called: its purpose, or the beginning of its id. */
-const titleOf = (a) => a.purpose || t('alo.unnamed', { id: a.id.slice(0, 8) });
+export const titleOf = (a) => a.purpose || t('alo.unnamed', { id: a.id.slice(0, 8) });
 
 const reasonOf = (a) => textOf(a.status_sentence, a.status_reason);
 const shapeOf = (a) => (a.status === 'pending' && a.booked ? ['waiting', 'text'] : a.status === 'failed' && a.status_reason === 'cancelled' ? ['failed', 'out'] : SHAPES[a.status] ?? SHAPES.pending);
