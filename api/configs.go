@@ -375,7 +375,7 @@ func gpuConfig(c *schemas.GPUConfig, is *apigen.GPUReadings, reason string, kept
 func (s *Server) gpuConfigNow(ctx context.Context, e *holdings, c *schemas.GPUConfig) (apigen.GPUConfig, error) {
 	is, reason := s.applied(ctx, c.GPU)
 	kept, err := s.keeping(ctx, e, c.GPUID)
-	if err == nil && is == nil && kept != nil && kept.Version == c.Version {
+	if err == nil && kept != nil && kept.Version == c.Version { // control reads the board, collectors a while ago
 		if w, err := strconv.ParseFloat(kept.Found["power_limit"], 64); err == nil {
 			is = &apigen.GPUReadings{PowerLimit: &w}
 		}

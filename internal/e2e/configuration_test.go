@@ -68,7 +68,7 @@ func (p *product) atAgent(dir, server, path, value string) {
 	}
 	k := slices.IndexFunc(top.Resources, func(r schemas.Resource) bool { return r.ID == server })
 	peer, err := api.NewTarget(
-		api.Name(server), api.Address(top.Resources[k].Attrs.Get(schemas.AttrAgentAddress)), api.Insecure(true),
+		api.Name(server), api.Address(top.Resources[k].Attrs.Get(schemas.AttrAgentAddress)), api.SkipVerify(true),
 		api.Username(secrets[sim.Credential].User), api.Password(secrets[sim.Credential].Password),
 	)
 	if err != nil {
