@@ -12,6 +12,7 @@ import (
 
 	"auspex/api/access"
 	"auspex/api/apigen"
+	"auspex/internal/store/configs"
 	"auspex/internal/store/records"
 	"auspex/schemas"
 )
@@ -34,6 +35,48 @@ func before(after string) (int64, error) {
 		return 0, errCursor
 	}
 	return n, nil
+}
+
+// keeping is what control has made of a configuration, or nil.
+func (s *Server) keeping(ctx context.Context, e *holdings, subject string) (*apigen.ConfigKeeping, error) {
+	st, known, err := e.configs.State(ctx, subject)
+	if err != nil || !known {
+		return nil, err
+	}
+	out := &apigen.ConfigKeeping{
+		State: st.State, Detail: st.Reason, Sentence: st.Sentence, Version: st.Version, AppliedVersion: st.Applied, AppliedAt: st.AppliedAt,
+		OperationID: st.Operation, Attempts: len(st.Tries), Found: st.Found, Coming: st.Coming, ReadAt: st.ReadAt, Unread: st.Unread,
+		Drifts: []apigen.ConfigDrift{},
+	}
+	if st.Next.After(time.Now()) && st.State != schemas.ConfigInForce {
+		out.NextAttemptAt = st.Next
+	}
+	for _, of := range []*map[string]string{&out.Found, &out.Coming} {
+		if *of == nil {
+			*of = map[string]string{}
+		}
+	}
+	for _, d := range st.Drifts {
+		if d.Gone.IsZero() {
+			out.Drifts = append(out.Drifts, apigen.ConfigDrift{Field: configs.FieldOf(st.Kind, d.Setting), Setting: d.Setting, Desired: d.Desired, Found: d.Found, Since: d.Since})
+		}
+	}
+	return out, nil
+}
+
+// inType is a setting in the type of what it is held against.
+func inType(text string, like any) any {
+	switch like.(type) {
+	case bool:
+		if v, err := strconv.ParseBool(text); err == nil {
+			return v
+		}
+	case float64:
+		if v, err := strconv.ParseFloat(text, 64); err == nil {
+			return v
+		}
+	}
+	return text
 }
 
 func serverConfig(c *schemas.ServerConfig) apigen.ServerConfig {
@@ -95,9 +138,20 @@ func inForce(s *schemas.Sentence) map[string]any {
 }
 
 // serverConfigNow is the latest configuration of a server, with what is in force.
-func (s *Server) serverConfigNow(ctx context.Context, c *schemas.ServerConfig) (apigen.ServerConfig, error) {
+func (s *Server) serverConfigNow(ctx context.Context, e *holdings, c *schemas.ServerConfig) (apigen.ServerConfig, error) {
 	out := serverConfig(c)
+	kept, err := s.keeping(ctx, e, c.ServerID)
+	if err != nil {
+		return out, err
+	}
+	out.Keeping = kept
 	is, at, err := s.readBIOS(ctx, c.Server)
+	if kept != nil && !kept.ReadAt.IsZero() && kept.Version == c.Version && !at.After(kept.ReadAt) {
+		is, at = map[string]any{}, kept.ReadAt
+		for name, text := range kept.Found {
+			is[name] = inType(text, c.BIOS[name])
+		}
+	}
 	if err != nil || is == nil {
 		return out, err
 	}
@@ -142,7 +196,7 @@ func (s *Server) GetServerConfig(ctx context.Context, r apigen.GetServerConfigRe
 	if err != nil {
 		return nil, refused(err, "configuration of server", v.Name)
 	}
-	now, err := s.serverConfigNow(ctx, &c)
+	now, err := s.serverConfigNow(ctx, e, &c)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +232,7 @@ func (s *Server) PutServerConfig(ctx context.Context, r apigen.PutServerConfigRe
 		return nil, refused(err, "server", r.ID)
 	}
 	s.noted(ctx, "configuration of a server stored", v.Name)
-	now, err := s.serverConfigNow(ctx, &c)
+	now, err := s.serverConfigNow(ctx, e, &c)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +264,7 @@ func (s *Server) ListServerConfigs(ctx context.Context, r apigen.ListServerConfi
 		out.Items[i].AppliedReason = "a later version has replaced it"
 	}
 	if from == 0 && len(found) > 0 {
-		if out.Items[0], err = s.serverConfigNow(ctx, &found[0]); err != nil {
+		if out.Items[0], err = s.serverConfigNow(ctx, e, &found[0]); err != nil {
 			return nil, err
 		}
 	}
@@ -246,13 +300,26 @@ func (s *Server) applied(ctx context.Context, gpu string) (*apigen.GPUReadings, 
 // watt is how far apart two power limits are that are the same one.
 const watt = .5
 
-// gpuConfig holds what is desired of a GPU against what is in force.
-func gpuConfig(c *schemas.GPUConfig, is *apigen.GPUReadings, reason string) apigen.GPUConfig {
+// driverNames are settings of driver_config, by their parameters of control.
+var driverNames = []string{"ecc", "mig", "persistence"}
+
+// gpuConfig holds what is desired of a GPU against what is in force: what collectors read, and what control
+// has read of the rest.
+func gpuConfig(c *schemas.GPUConfig, is *apigen.GPUReadings, reason string, kept *apigen.ConfigKeeping) apigen.GPUConfig {
 	out := apigen.GPUConfig{
 		ID: c.ID, GpuID: c.GPUID, Gpu: c.GPU, Version: c.Version, PowerLimit: c.PowerLimit, MemoryClock: c.MemoryClock, DriverConfig: c.Driver,
-		CreatedBy: c.CreatedBy, CreatedAt: c.CreatedAt, State: configStored, Applied: is, Differences: []apigen.ConfigDifference{},
+		CreatedBy: c.CreatedBy, CreatedAt: c.CreatedAt, State: configStored, Applied: is, Differences: []apigen.ConfigDifference{}, Keeping: kept,
+	}
+	var found map[string]string
+	if kept != nil && kept.Version == c.Version {
+		found = kept.Found
 	}
 	read := false
+	hold := func(field string, desired, is any) {
+		if read = true; desired != is {
+			out.Differences = append(out.Differences, apigen.ConfigDifference{Field: field, Desired: desired, Applied: is})
+		}
+	}
 	var unread []string // why
 	if c.PowerLimit != nil {
 		switch {
@@ -264,17 +331,39 @@ func gpuConfig(c *schemas.GPUConfig, is *apigen.GPUReadings, reason string) apig
 			read = true
 		}
 	}
+	left := maps.Clone(c.Driver)
 	if c.MemoryClock != nil {
-		unread = append(unread, "nobody tells which clock of the memory was set, only the one of the moment")
+		memory, sm, told := strings.Cut(found["application_clocks"], ",")
+		m, err1 := strconv.ParseInt(memory, 10, 64)
+		clock, err2 := strconv.ParseFloat(sm, 64)
+		if told && err1 == nil && err2 == nil {
+			if out.Applied == nil {
+				out.Applied = &apigen.GPUReadings{}
+			}
+			out.Applied.MemoryClock = &m
+			hold("memory_clock", *c.MemoryClock, m)
+			if want, ok := left["sm_clock"].(float64); ok {
+				hold("driver_config.sm_clock", want, clock)
+				delete(left, "sm_clock")
+			}
+		} else {
+			unread = append(unread, "nobody tells which clock of the memory was set, only the one of the moment")
+		}
 	}
-	if len(c.Driver) > 0 {
+	for _, name := range driverNames {
+		if v, err := strconv.ParseBool(found[name]); err == nil && left[name] != nil {
+			hold("driver_config."+name, left[name], any(v))
+			delete(left, name)
+		}
+	}
+	if len(left) > 0 {
 		unread = append(unread, "no collector reads settings of the driver")
 	}
 	out.AppliedReason = strings.Join(unread, "; ")
 	switch {
 	case len(out.Differences) > 0:
 		out.State = configDiffers
-	case len(unread) > 0 && c.PowerLimit != nil:
+	case len(unread) > 0 && (c.PowerLimit != nil || read):
 		out.State = configUnknown
 	case read:
 		out.State = configInForce
@@ -283,9 +372,15 @@ func gpuConfig(c *schemas.GPUConfig, is *apigen.GPUReadings, reason string) apig
 }
 
 // gpuConfigNow is the latest configuration of a GPU, with what is in force.
-func (s *Server) gpuConfigNow(ctx context.Context, c *schemas.GPUConfig) apigen.GPUConfig {
+func (s *Server) gpuConfigNow(ctx context.Context, e *holdings, c *schemas.GPUConfig) (apigen.GPUConfig, error) {
 	is, reason := s.applied(ctx, c.GPU)
-	return gpuConfig(c, is, reason)
+	kept, err := s.keeping(ctx, e, c.GPUID)
+	if err == nil && kept != nil && kept.Version == c.Version { // control reads the board, collectors a while ago
+		if w, err := strconv.ParseFloat(kept.Found["power_limit"], 64); err == nil {
+			is = &apigen.GPUReadings{PowerLimit: &w}
+		}
+	}
+	return gpuConfig(c, is, reason, kept), err
 }
 
 // GetGPUConfig implements the operation getGPUConfig.
@@ -302,7 +397,11 @@ func (s *Server) GetGPUConfig(ctx context.Context, r apigen.GetGPUConfigRequestO
 	if err != nil {
 		return nil, refused(err, "configuration of GPU", g.Name)
 	}
-	return apigen.GetGPUConfig200JSONResponse{Body: s.gpuConfigNow(ctx, &c), Headers: apigen.GetGPUConfig200ResponseHeaders{ETag: etag(c.Version)}}, nil
+	now, err := s.gpuConfigNow(ctx, e, &c)
+	if err != nil {
+		return nil, err
+	}
+	return apigen.GetGPUConfig200JSONResponse{Body: now, Headers: apigen.GetGPUConfig200ResponseHeaders{ETag: etag(c.Version)}}, nil
 }
 
 // putGPUConfig makes the next version of a GPU, of the latest or of nothing.
@@ -341,7 +440,8 @@ func (s *Server) putGPUConfig(ctx context.Context, ref, tag string, b *apigen.Ne
 		return out, "", refused(err, "GPU", ref)
 	}
 	s.noted(ctx, "configuration of a GPU stored", g.Name)
-	return s.gpuConfigNow(ctx, &c), etag(c.Version), nil
+	out, err = s.gpuConfigNow(ctx, e, &c)
+	return out, etag(c.Version), err
 }
 
 // CreateGPUConfig implements the operation createGPUConfig.
@@ -383,11 +483,13 @@ func (s *Server) ListGPUConfigs(ctx context.Context, r apigen.ListGPUConfigsRequ
 	}
 	out := apigen.ListGPUConfigs200JSONResponse{Items: make([]apigen.GPUConfig, min(n, len(found)))}
 	for i := range out.Items {
-		out.Items[i] = gpuConfig(&found[i], nil, "")
+		out.Items[i] = gpuConfig(&found[i], nil, "", nil)
 		out.Items[i].State, out.Items[i].AppliedReason = configStored, "a later version has replaced it"
 	}
 	if from == 0 && len(found) > 0 {
-		out.Items[0] = s.gpuConfigNow(ctx, &found[0])
+		if out.Items[0], err = s.gpuConfigNow(ctx, e, &found[0]); err != nil {
+			return nil, err
+		}
 	}
 	if len(found) > n {
 		out.Next = strconv.FormatInt(found[n-1].Version, 10)

@@ -559,6 +559,70 @@ func TestConfigurationsHaveVersions(t *testing.T) {
 	refusal(t, "a viewer", w.do(t, access.RoleViewer, http.MethodPut, gpu, "", `{"power_limit":1}`), http.StatusForbidden, "no_permission", "")
 }
 
+// What control has read and made of a configuration is told beside it, and goes before what collectors do not know.
+func TestAConfigurationTellsWhatControlMadeOfIt(t *testing.T) {
+	w := start(t, false, withEstate(t, 1))
+	w.engineer(t)
+	const eng = access.RoleEngineer
+	store := configs.New(w.db)
+	at := time.Now().UTC().Truncate(time.Second)
+	keeps := func(st *schemas.ConfigState) {
+		t.Helper()
+		old, _, err := store.State(t.Context(), st.Subject)
+		if err == nil {
+			err = store.PutState(t.Context(), &configs.Standing{ConfigState: *st, Revision: old.Revision})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := got[apigen.ServerConfig](t, w.do(t, eng, http.MethodPut, "servers/gpu-r01-01/config", "", `{"bios_config":{"SMT":true,"Cores":32}}`), 200)
+	if c.Keeping != nil || c.State != "stored" {
+		t.Errorf("nobody has looked: %+v", c)
+	}
+	keeps(&schemas.ConfigState{
+		Subject: c.ServerID, Kind: schemas.ConfigOfServer, Name: c.Server, Server: c.Server, Version: 1, State: schemas.ConfigAwaits, Reason: "because",
+		Found: map[string]string{"SMT": "true", "Cores": "64"}, Coming: map[string]string{"SMT": "true", "Cores": "32"}, ReadAt: at,
+		Tries: []time.Time{at}, Next: time.Now().Add(time.Hour), Operation: "op",
+	})
+	c = got[apigen.ServerConfig](t, w.do(t, access.RoleViewer, http.MethodGet, "servers/gpu-r01-01/config", "", ""), 200)
+	if d := cmp.Diff([]apigen.ConfigDifference{{Field: "bios_config.Cores", Desired: 32., Applied: 64.}}, c.Differences); d != "" || c.State != "differs" || c.Applied["SMT"] != true {
+		t.Errorf("%s%+v", d, c)
+	}
+	if k := c.Keeping; k == nil || k.State != "awaits" || k.Detail != "because" || k.Attempts != 1 || k.NextAttemptAt.IsZero() || k.OperationID != "op" || !k.ReadAt.Equal(at) ||
+		k.Coming["Cores"] != "32" || k.Drifts == nil {
+		t.Errorf("%+v", k)
+	}
+
+	const gpu = "gpus/gpu-r01-01%2Fgpu0/config"
+	g := got[apigen.GPUConfig](t, w.do(t, eng, http.MethodPut, gpu, "", `{"power_limit":500,"memory_clock":2619,"driver_config":{"sm_clock":1980,"ecc":true,"persistence":true}}`), 200)
+	keeps(&schemas.ConfigState{
+		Subject: g.GpuID, Kind: schemas.ConfigOfGPU, Name: g.Gpu, Server: c.Server, Version: 1, State: schemas.ConfigDrifted, Applied: 1, AppliedAt: at, ReadAt: at,
+		Found: map[string]string{"power_limit": "700", "application_clocks": "2619,1500", "ecc": "true", "persistence": "false"},
+		Drifts: []schemas.ConfigDrift{{Setting: "power_limit", Desired: "500", Found: "700", Since: at}, {Setting: "ecc", Desired: "true", Found: "false", Since: at, Gone: at}},
+	})
+	g = got[apigen.GPUConfig](t, w.do(t, access.RoleViewer, http.MethodGet, gpu, "", ""), 200)
+	want := []apigen.ConfigDifference{
+		{Field: "power_limit", Desired: 500., Applied: 700.}, {Field: "driver_config.sm_clock", Desired: 1980., Applied: 1500.},
+		{Field: "driver_config.persistence", Desired: true, Applied: false},
+	}
+	if d := cmp.Diff(want, g.Differences); d != "" || g.State != "differs" || *g.Applied.MemoryClock != 2619 || g.AppliedReason != "" {
+		t.Errorf("%s%+v", d, g)
+	}
+	if k := g.Keeping; k == nil || k.AppliedVersion != 1 || len(k.Drifts) != 1 || k.Drifts[0].Field != "power_limit" || k.Drifts[0].Found != "700" {
+		t.Errorf("%+v", k)
+	}
+	// What was read is of the version before.
+	g = got[apigen.GPUConfig](t, w.do(t, eng, http.MethodPost, gpu, "", `{"driver_config":{"ecc":true}}`), http.StatusCreated)
+	if g.State != "stored" || len(g.Differences) != 0 || g.Keeping == nil || g.Keeping.Version != 1 {
+		t.Errorf("%+v", g)
+	}
+	versions := got[apigen.GPUConfigList](t, w.do(t, access.RoleViewer, http.MethodGet, gpu+"/versions", "", ""), 200)
+	if versions.Items[0].Keeping == nil || versions.Items[1].Keeping != nil {
+		t.Errorf("%+v", versions)
+	}
+}
+
 func TestAConfigurationIsApplied(t *testing.T) {
 	w := start(t, true, withEstate(t, 1))
 	w.engineer(t)

@@ -606,13 +606,15 @@ func (c *Client) GetGPUConfig(ctx context.Context, id string, opts ...Option) (G
 }
 
 // CreateGPUConfig: Say anew what a GPU is to be configured as; what is left out is left as it is on the GPU. Makes the
-// next version. It is stored; `apply` has it set. Needs the permission `inventory`.
+// next version. `apply` has it set; control does so by itself where `control.configuration.enforce` has it keep
+// configurations, and then also after a drift. `keeping` tells how it fares. Needs the permission `inventory`.
 func (c *Client) CreateGPUConfig(ctx context.Context, id string, body NewGPUConfig, opts ...Option) (GPUConfig, error) {
 	return one[GPUConfig](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "gpus/" + url.PathEscape(id) + "/config", Body: body}, opts)
 }
 
 // UpdateGPUConfig: Change what a GPU is to be configured as; what is left out stays as it was. Makes the next version.
-// It is stored; `apply` has it set. Needs the permission `inventory`.
+// `apply` has it set; control does so by itself where `control.configuration.enforce` has it keep configurations, and
+// then also after a drift. `keeping` tells how it fares. Needs the permission `inventory`.
 func (c *Client) UpdateGPUConfig(ctx context.Context, id string, body NewGPUConfig, opts ...Option) (GPUConfig, error) {
 	return one[GPUConfig](ctx, c, Request{Method: http.MethodPut, Once: true, Path: "gpus/" + url.PathEscape(id) + "/config", Body: body}, opts)
 }
@@ -1444,7 +1446,8 @@ func (c *Client) GetServerConfig(ctx context.Context, id string, opts ...Option)
 }
 
 // PutServerConfig: Say what a server is to be configured as; what is left out stays as it was. Makes the next version.
-// It is stored; `apply` has it set. Needs the permission `inventory`.
+// `apply` has it set; control does so by itself where `control.configuration.enforce` has it keep configurations, and
+// then also after a drift. `keeping` tells how it fares. Needs the permission `inventory`.
 func (c *Client) PutServerConfig(ctx context.Context, id string, body NewServerConfig, opts ...Option) (ServerConfig, error) {
 	return one[ServerConfig](ctx, c, Request{Method: http.MethodPut, Once: true, Path: "servers/" + url.PathEscape(id) + "/config", Body: body}, opts)
 }
@@ -2263,6 +2266,7 @@ type GPUConfig struct {
 	GPU           string             `json:"gpu"`
 	GPUID         string             `json:"gpu_id"`
 	ID            string             `json:"id"`
+	Keeping       *ConfigKeeping     `json:"keeping"`
 	MemoryClock   *int64             `json:"memory_clock"` // MHz; null leaves it as it is
 	PowerLimit    *float64           `json:"power_limit"`  // Watts; null leaves it as it is
 	State         string             `json:"state"`        // stored: it is kept, and nobody reads what is in force; unknown: not all of it is read now; one of stored, in_force, differs, unknown
@@ -2822,6 +2826,7 @@ type ServerConfig struct {
 	CreatedBy     string             `json:"created_by"`
 	Differences   []ConfigDifference `json:"differences"` // Attributes that were not in force: pending until the next reset, or not taken
 	ID            string             `json:"id"`
+	Keeping       *ConfigKeeping     `json:"keeping"`
 	NetworkConfig map[string]any     `json:"network_config"`
 	RAIDConfig    map[string]any     `json:"raid_config"`
 	Server        string             `json:"server"`
@@ -3108,6 +3113,24 @@ type ConfigDifference struct {
 	Field   string `json:"field"`
 }
 
+// ConfigKeeping: as the document has it.
+type ConfigKeeping struct {
+	AppliedAt      time.Time         `json:"applied_at,omitzero"`
+	AppliedVersion int64             `json:"applied_version"` // The last one that was in force; 0 is none
+	Attempts       int               `json:"attempts"`        // Of this version; within a day, where it was in force before
+	Coming         map[string]string `json:"coming"`          // What the next start of the server puts in force
+	Detail         string            `json:"detail,omitzero"` // Why
+	Drifts         []ConfigDrift     `json:"drifts"`
+	Found          map[string]string `json:"found"` // Settings as control read them last
+	NextAttemptAt  time.Time         `json:"next_attempt_at,omitzero"`
+	OperationID    string            `json:"operation_id,omitzero"` // Of what is under way
+	ReadAt         time.Time         `json:"read_at,omitzero"`      // When they were read, to within an hour where nothing has changed
+	Sentence       *schemas.Sentence `json:"sentence,omitzero"`
+	State          string            `json:"state"`           // pending: not applied yet; applying: control is at it; awaits: set, and in force once the server has started anew; in_force: read to be as the version says; drifted: it was, and is not any more; rolled_back: it was not taken, and what was before is in force; held: attempts did not help, and a person has to look; cannot: nothing here sets it ; one of pending, applying, awaits, in_force, drifted, rolled_back, held, cannot
+	Unread         string            `json:"unread,omitzero"` // Why they could not be read since
+	Version        int64             `json:"version"`         // That control has looked at last
+}
+
 // GPUMetricColumn: as the document has it.
 type GPUMetricColumn struct {
 	Collector string     `json:"collector"` // Empty: nobody reads it
@@ -3351,6 +3374,15 @@ type FleetGPUs struct {
 	Out     int `json:"out"`
 	Total   int `json:"total"`
 	Used    int `json:"used"`
+}
+
+// ConfigDrift: A setting that was in force and is not any more.
+type ConfigDrift struct {
+	Desired string    `json:"desired"`
+	Field   string    `json:"field"`
+	Found   string    `json:"found"`
+	Setting string    `json:"setting"`
+	Since   time.Time `json:"since"`
 }
 
 // Forecast: A prediction as lines from the level now to its crossings.

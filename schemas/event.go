@@ -70,6 +70,7 @@ const (
 	SourceScheduler = "scheduler"
 	SourceRule      = "rule"
 	SourcePredict   = "predict"
+	SourceControl   = "control" // what it found when it read how something is set
 	SourceCollector = "collector"
 	SourceOperator  = "operator" // what somebody with the right to do so declared
 	SourceAPI       = "api"      // posted by a caller, who may be anybody with a token

@@ -65,6 +65,8 @@ const (
 	EventWorkloadState        = "workload.state"
 	EventNodeState            = "node.state"
 	EventTenantReport         = "tenant.report"
+	EventConfigDrift          = "config.drift"
+	EventConfigFailed         = "config.failed"
 	EventMaintenanceDeclared  = "maintenance.declared"
 	EventMaintenanceEnded     = "maintenance.ended"
 	EventWorkloadFailed       = "workload.failed"
@@ -135,6 +137,8 @@ func EventTypes() []string {
 		EventWorkloadState,
 		EventNodeState,
 		EventTenantReport,
+		EventConfigDrift,
+		EventConfigFailed,
 		EventMaintenanceDeclared,
 		EventMaintenanceEnded,
 		EventWorkloadFailed,

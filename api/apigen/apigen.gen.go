@@ -2242,6 +2242,60 @@ type ConfigDifference struct {
 	Field   string      `json:"field"`
 }
 
+// ConfigDrift A setting that was in force and is not any more
+type ConfigDrift struct {
+	Desired string    `json:"desired"`
+	Field   string    `json:"field"`
+	Found   string    `json:"found"`
+	Setting string    `json:"setting"`
+	Since   time.Time `json:"since"`
+}
+
+// ConfigKeeping defines model for ConfigKeeping.
+type ConfigKeeping struct {
+	AppliedAt time.Time `json:"applied_at,omitempty,omitzero"`
+
+	// AppliedVersion The last one that was in force; 0 is none
+	AppliedVersion int64 `json:"applied_version"`
+
+	// Attempts Of this version; within a day, where it was in force before
+	Attempts int `json:"attempts"`
+
+	// Coming What the next start of the server puts in force
+	Coming map[string]string `json:"coming"`
+
+	// Detail Why
+	Detail string        `json:"detail,omitempty,omitzero"`
+	Drifts []ConfigDrift `json:"drifts"`
+
+	// Found Settings as control read them last
+	Found         map[string]string `json:"found"`
+	NextAttemptAt time.Time         `json:"next_attempt_at,omitempty,omitzero"`
+
+	// OperationID Of what is under way
+	OperationID string `json:"operation_id,omitempty,omitzero"`
+
+	// ReadAt When they were read, to within an hour where nothing has changed
+	ReadAt time.Time `json:"read_at,omitempty,omitzero"`
+
+	// Sentence A text in pieces, so that every language can say it. One beside a text says what the text does; it is absent where the text is in the words of a person or a peer
+	Sentence Sentence `json:"sentence,omitempty,omitzero"`
+
+	// State pending: not applied yet; applying: control is at it; awaits: set, and in force once the server has started anew; in_force: read to be as the version says;
+	// drifted: it was, and is not any more; rolled_back: it was not taken, and what was before is in force; held: attempts did not help, and a person has to look;
+	// cannot: nothing here sets it
+	State string `json:"state"`
+
+	// Unread Why they could not be read since
+	Unread string `json:"unread,omitempty,omitzero"`
+
+	// Version That control has looked at last
+	Version int64 `json:"version"`
+}
+
+// ConfigKept What control has made of it; null for versions that were replaced, and before control has looked
+type ConfigKept = *ConfigKeeping
+
 // Conflict defines model for Conflict.
 type Conflict = schemas.Conflict
 
@@ -2626,6 +2680,9 @@ type GPUConfig struct {
 	Gpu           string                 `json:"gpu"`
 	GpuID         string                 `json:"gpu_id"`
 	ID            string                 `json:"id"`
+
+	// Keeping What control has made of it; null for versions that were replaced, and before control has looked
+	Keeping ConfigKept `json:"keeping"`
 
 	// MemoryClock MHz; null leaves it as it is
 	MemoryClock *int64 `json:"memory_clock"`
@@ -3926,8 +3983,11 @@ type ServerConfig struct {
 	CreatedBy     string                 `json:"created_by"`
 
 	// Differences Attributes that were not in force: pending until the next reset, or not taken
-	Differences   []ConfigDifference     `json:"differences"`
-	ID            string                 `json:"id"`
+	Differences []ConfigDifference `json:"differences"`
+	ID          string             `json:"id"`
+
+	// Keeping What control has made of it; null for versions that were replaced, and before control has looked
+	Keeping       ConfigKept             `json:"keeping"`
 	NetworkConfig map[string]interface{} `json:"network_config"`
 	RaidConfig    map[string]interface{} `json:"raid_config"`
 	Server        string                 `json:"server"`

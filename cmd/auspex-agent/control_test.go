@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/openconfig/gnmic/pkg/api"
 
 	cuda "auspex/agent/cuda/stub"
@@ -426,6 +427,15 @@ func TestWhatControlSaysOfSettings(t *testing.T) {
 	}
 	becomes(t, r, step, control.Verified, "reads gpu0, gpu1 as they should be: persistence false, power_limit 500")
 	plans("gpu0, gpu1 of gpu-r01-01 are set so already: persistence false, power_limit 500")
+	reader, ok := r.(control.Reader)
+	if !ok {
+		t.Fatal("what sets GPUs cannot tell how they are set")
+	}
+	got, err := reader.Read(t.Context(), step)
+	has := control.Reading{Has: map[string]string{"power_limit": "500", "persistence": "false"}}
+	if d := cmp.Diff(map[string]control.Reading{"gpu-r01-01/gpu0": has, "gpu-r01-01/gpu1": has}, got); err != nil || d != "" {
+		t.Error(err, d)
+	}
 	step.Target, step.With = part, map[string]string{"power_limit": "900"}
 	if err := r.Apply(t.Context(), step); !errors.Is(err, control.ErrRejected) || !strings.Contains(err.Error(), "900 W is outside of 200 to 700 W") {
 		t.Error(err)

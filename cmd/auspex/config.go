@@ -11,6 +11,7 @@ import (
 	"auspex/api"
 	"auspex/collectors"
 	"auspex/control"
+	"auspex/control/keeper"
 	"auspex/correlator"
 	"auspex/correlator/learn"
 	"auspex/correlator/notify"
@@ -147,6 +148,8 @@ func (c *CollectConfig) Validate() error {
 type ControlConfig struct {
 	control.Config `yaml:",inline"`
 	Drivers        control.Drivers `yaml:",inline"`
+	// Configuration is how configurations of servers and GPUs are kept in force.
+	Configuration keeper.Config `yaml:"configuration"`
 }
 
 // DefaultConfig observes everything and acts on nothing.
@@ -167,7 +170,7 @@ func DefaultConfig() Config {
 		Detect:     DetectConfig{Config: detect.DefaultConfig(), Rules: detect.DefaultRulesConfig()},
 		Correlator: correlator.DefaultConfig(),
 		Learn:      learn.DefaultConfig(),
-		Control:    ControlConfig{Config: control.DefaultConfig(), Drivers: control.DefaultDrivers()},
+		Control:    ControlConfig{Config: control.DefaultConfig(), Drivers: control.DefaultDrivers(), Configuration: keeper.DefaultConfig()},
 		Allocator:  allocator.DefaultConfig(),
 		Notify:     notify.DefaultConfig(),
 		Predictor:  predictor.DefaultConfig(),

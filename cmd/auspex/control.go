@@ -11,9 +11,11 @@ import (
 	"auspex/collectors"
 	"auspex/control"
 	_ "auspex/control/all" // registers every driver
+	"auspex/control/keeper"
 	"auspex/control/life"
 	"auspex/internal/cmdb"
 	"auspex/internal/run"
+	"auspex/internal/store/configs"
 	"auspex/internal/store/maintenance"
 	"auspex/schemas"
 )
@@ -24,10 +26,7 @@ func (s *stack) control() []run.Component {
 		return nil
 	}
 	return []run.Component{s.lasting("control", func(reg prometheus.Registerer) (run.Component, error) {
-		remediators, err := s.cfg.Control.Drivers.Remediators(control.Settings{
-			Log: s.log, Now: time.Now, Resource: func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) },
-			Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(), Outlets: outlets(s.inv),
-		})
+		remediators, err := s.remediators()
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +39,25 @@ func (s *stack) control() []run.Component {
 			Life: life.Bus{Bus: s.bus, Placer: s.enrich}, View: collectors.ViewOf, Holder: host, Faults: s.faults.Load(),
 			Maintenance: windows{s.inv, maintenance.New(s.db)}, Groups: &groups{inv: s.inv, db: s.db},
 		})
+	}), s.lasting("configurations", func(reg prometheus.Registerer) (run.Component, error) {
+		remediators, err := s.remediators()
+		if err != nil {
+			return nil, err
+		}
+		asks := s.askControl()
+		return keeper.New(s.cfg.Control.Configuration, keeper.Deps{
+			Log: s.log, Metrics: reg, Now: time.Now, Store: configs.New(s.db), Bus: s.bus, Remediators: remediators, CallTime: s.cfg.Control.CallTime,
+			Mode: func() string { return s.cfg.Control.Mode }, Maintenance: windows{s.inv, maintenance.New(s.db)}, Ask: asks.Ask, Action: asks.Action,
+		})
 	})}
+}
+
+// remediators does the steps of control, by kind.
+func (s *stack) remediators() (map[string]control.Remediator, error) {
+	return s.cfg.Control.Drivers.Remediators(control.Settings{
+		Log: s.log, Now: time.Now, Resource: func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) },
+		Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(), Outlets: outlets(s.inv),
+	})
 }
 
 // outlets finds what feeds the power supplies of servers, in the inventory of the moment.

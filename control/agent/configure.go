@@ -208,3 +208,23 @@ func (r configure) Verify(ctx context.Context, s control.Step) (control.Verdict,
 	}
 	return control.Verified, messages.New(messages.SetRead, about(states, s)), nil
 }
+
+// Read implements control.Reader.
+func (r configure) Read(ctx context.Context, s control.Step) (map[string]control.Reading, error) {
+	c, err := r.open(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	states, err := c.look(s)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]control.Reading{}
+	for _, one := range states {
+		if one.read {
+			out[s.Server+"/"+one.gpu] = control.Reading{Has: one.has}
+		}
+	}
+	return out, nil
+}

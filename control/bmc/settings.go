@@ -229,3 +229,34 @@ func (o settings) Verify(ctx context.Context, s control.Step) (v control.Verdict
 	})
 	return v, observed, err
 }
+
+// Read implements control.Reader.
+func (o settings) Read(ctx context.Context, s control.Step) (out map[string]control.Reading, err error) {
+	err = o.read(ctx, s.Server, func(c controller) error {
+		api, err := c.redfish(s)
+		if err != nil {
+			return err
+		}
+		b, err := api.Bios(ctx)
+		if err != nil {
+			return cannot(err)
+		}
+		out = map[string]control.Reading{s.Server: {Has: texts(b.Attributes, s.With), Coming: texts(toCome(b), s.With)}}
+		return nil
+	})
+	return out, err
+}
+
+// texts are attributes as a request writes them.
+func texts(is redfish.Object, asked map[string]string) map[string]string {
+	out := map[string]string{}
+	for name := range asked {
+		switch v := is[name].(type) {
+		case string:
+			out[name] = v
+		case bool, float64:
+			out[name] = redfish.Word(v)
+		}
+	}
+	return out
+}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"auspex/control"
 	"auspex/control/controltest"
 	"auspex/control/messages"
@@ -355,5 +357,27 @@ func TestTheDefaultsAreValid(t *testing.T) {
 	c.Images = []string{"https://firmware.example/x", "ftp://firmware.example/"}
 	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "images[1]") {
 		t.Error(err)
+	}
+}
+
+// How a BIOS is set is read with what is to come, and nothing is sent for it.
+func TestHowABIOSIsSetIsRead(t *testing.T) {
+	peer := board()
+	r, ok := served(t, peer, "set_bios").(control.Reader)
+	if !ok {
+		t.Fatal("what sets a BIOS cannot tell how it is set")
+	}
+	peer.Set(biosNext, nextDoc(map[string]any{"BootMode": "Uefi"}))
+	got, err := r.Read(t.Context(), control.Step{Kind: "set_bios", Server: "s1", Target: "s1", With: params("BootMode", "", "Cores", "", "SMT", "", "Turbo", "")})
+	want := map[string]control.Reading{"s1": {Has: params("BootMode", "Legacy", "Cores", "64", "SMT", "true"), Coming: params("BootMode", "Uefi", "Cores", "64", "SMT", "true")}}
+	if d := cmp.Diff(want, got); err != nil || d != "" || len(peer.Posts()) != 0 {
+		t.Error(err, d, peer.Posts())
+	}
+	bare := tree(0)
+	if r, ok = served(t, bare, "set_bios").(control.Reader); !ok {
+		t.Fatal("no reader")
+	}
+	if _, err := r.Read(t.Context(), control.Step{Kind: "set_bios", Server: "s1", With: params("BootMode", "")}); !errors.Is(err, control.ErrCannot) {
+		t.Errorf("a server without a BIOS: %v", err)
 	}
 }

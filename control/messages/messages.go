@@ -122,6 +122,23 @@ const (
 	SetUnread  = "step.set_unread"
 	SetRead    = "step.set_read"
 
+	ConfigPending    = "config.pending"
+	ConfigAsked      = "config.asked"
+	ConfigUndoes     = "config.undoes"
+	ConfigInForce    = "config.in_force"
+	ConfigAwaits     = "config.awaits"
+	ConfigDrifted    = "config.drifted"
+	ConfigSuspect    = "config.suspect"
+	ConfigRefused    = "config.refused"
+	ConfigFailed     = "config.failed"
+	ConfigRolledBack = "config.rolled_back"
+	ConfigHeld       = "config.held"
+	ConfigOften      = "config.often"
+	ConfigUnread     = "config.unread"
+	ConfigUnseen     = "config.unseen"
+	ConfigCannot     = "config.cannot"
+	ConfigMode       = "config.mode"
+
 	Both           = "step.both"
 	EffectSeen     = "step.effect_seen"
 	Watched        = "step.watched"
@@ -280,6 +297,23 @@ var templates = map[string]string{
 	WouldSetNo: "{gpus} of {server} are set so already: {settings}",
 	SetUnread:  "the agent of {server} has not read its GPUs as they should be: {changes}",
 	SetRead:    "the agent of {server} reads {gpus} as they should be: {settings}",
+
+	ConfigPending:    "version {version} has not been applied yet: {settings}",
+	ConfigAsked:      "control is asked to set version {version}, attempt {n} of {of}",
+	ConfigUndoes:     "version {version} was not taken ({why}); control is asked to set what was in force before",
+	ConfigInForce:    "version {version} is in force",
+	ConfigAwaits:     "{settings} are set and in force once {server} has started anew",
+	ConfigDrifted:    "it is no longer so: {changes}",
+	ConfigSuspect:    "it was read otherwise once, and is read again before anything is said or done: {changes}",
+	ConfigRefused:    "control did not do it: {why}",
+	ConfigFailed:     "attempt {n} of {of} failed: {why}",
+	ConfigRolledBack: "version {version} was not taken ({why}); what was in force before is so again. It is tried no more until somebody applies it or stores another version",
+	ConfigHeld:       "{n} attempts within a day did not help ({why}); it is tried no more until somebody applies it or stores another version",
+	ConfigOften:      "it was put in force {n} times within a day and did not stay so",
+	ConfigUnread:     "it cannot be read: {error}",
+	ConfigUnseen:     "nobody tells {settings}",
+	ConfigCannot:     "control cannot set it: {error}",
+	ConfigMode:       "control is in mode {mode}, and control.configuration.enforce is {enforce}: it is set when somebody applies it ({changes})",
 
 	Both:           "{first}; {second}",
 	EffectSeen:     "{saw}; {part} must now be read for {age} without a sign of the fault",

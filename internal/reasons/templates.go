@@ -17,6 +17,8 @@ const (
 	NotCleaned  = "why.not_cleaned"
 	Waits       = "why.waits"
 	HasWorkflow = "why.has_workflow"
+	KeepsConfig = "why.keeps_config"
+	UndoConfig  = "why.undoes_config"
 	NotGiven    = "why.not_given"
 	CannotMove  = "why.cannot_move"
 
@@ -85,6 +87,8 @@ var templates = map[string]string{
 	NotCleaned:   "not cleaned after allocation {allocation}",
 	Waits:        "waits: {why}",
 	HasWorkflow:  "another workflow has {server}",
+	KeepsConfig:  "version {version} of its configuration",
+	UndoConfig:   "back from version {version} of its configuration",
 	NotGiven:     "{server} cannot be given: {why}",
 	CannotMove:   "a {of} that is {from} cannot become {to}; it may become {legal}",
 

@@ -407,6 +407,41 @@ ConfigDifference = TypedDict("ConfigDifference", {
     "field": str,
 })
 
+ConfigDrift = TypedDict("ConfigDrift", {
+    "desired": str,
+    "field": str,
+    "found": str,
+    "setting": str,
+    "since": str,
+})
+
+ConfigKeeping = TypedDict("ConfigKeeping", {
+    "applied_at": NotRequired[str],
+    "applied_version": int,
+    "attempts": int,
+    "coming": dict[str, str],
+    "detail": NotRequired[str],
+    "drifts": list["ConfigDrift"],
+    "found": dict[str, str],
+    "next_attempt_at": NotRequired[str],
+    "operation_id": NotRequired[str],
+    "read_at": NotRequired[str],
+    "sentence": NotRequired["Sentence"],
+    "state": Literal["pending", "applying", "awaits", "in_force", "drifted", "rolled_back", "held", "cannot"],
+    "unread": NotRequired[str],
+    "version": int,
+})
+
+ConfigKept = TypedDict("ConfigKept", {
+    "applied_version": int,
+    "attempts": int,
+    "coming": dict[str, str],
+    "drifts": list["ConfigDrift"],
+    "found": dict[str, str],
+    "state": Literal["pending", "applying", "awaits", "in_force", "drifted", "rolled_back", "held", "cannot"],
+    "version": int,
+})
+
 Conflict = TypedDict("Conflict", {
     "comment": NotRequired[str],
     "decided_at": NotRequired[str],
@@ -836,6 +871,7 @@ GPUConfig = TypedDict("GPUConfig", {
     "gpu": str,
     "gpu_id": str,
     "id": str,
+    "keeping": "ConfigKept",
     "memory_clock": int | None,
     "power_limit": float | None,
     "state": Literal["stored", "in_force", "differs", "unknown"],
@@ -1782,6 +1818,7 @@ ServerConfig = TypedDict("ServerConfig", {
     "created_by": str,
     "differences": list["ConfigDifference"],
     "id": str,
+    "keeping": "ConfigKept",
     "network_config": dict[str, Any],
     "raid_config": dict[str, Any],
     "server": str,

@@ -1,6 +1,6 @@
-// Package configs keeps what servers and GPUs are to be configured as, version by version. It
-// stores what is desired and applies nothing: that goes through control, and what is in force is
-// read from telemetry.
+// Package configs keeps what servers and GPUs are to be configured as, version by version, and what has
+// become of each in the world. It stores what is desired and applies nothing: control does, and writes
+// what it has found.
 package configs
 
 import (
@@ -30,7 +30,7 @@ const Keep = 500
 // MaxBytes bounds a JSON object of a configuration.
 const MaxBytes = 64 << 10
 
-// Store reads and writes the tables of migration 0092.
+// Store reads and writes the tables of migrations 0092 and 0119.
 type Store struct {
 	db  *sqldb.DB
 	now func() time.Time
@@ -61,10 +61,12 @@ func scanServer(rows *sql.Rows) (c schemas.ServerConfig, err error) {
 	return c, nil
 }
 
-func scanGPU(rows *sql.Rows) (c schemas.GPUConfig, err error) {
+// scanGPU reads the columns of a version, and those behind it into more.
+func scanGPU(rows *sql.Rows, more ...any) (c schemas.GPUConfig, err error) {
 	var created int64
 	var driver []byte
-	if err := rows.Scan(&c.ID, &c.GPUID, &c.GPU, &c.Version, &c.PowerLimit, &c.MemoryClock, &driver, &c.CreatedBy, &created); err != nil {
+	to := []any{&c.ID, &c.GPUID, &c.GPU, &c.Version, &c.PowerLimit, &c.MemoryClock, &driver, &c.CreatedBy, &created}
+	if err := rows.Scan(append(to, more...)...); err != nil {
 		return c, err
 	}
 	c.CreatedAt = time.Unix(0, created).UTC()
@@ -76,7 +78,8 @@ func servers(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([
 }
 
 func gpus(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([]schemas.GPUConfig, error) {
-	return sqldb.Rows(ctx, q, scanGPU, `SELECT `+gpuColumns+` WHERE `+where, args...)
+	scan := func(rows *sql.Rows) (schemas.GPUConfig, error) { return scanGPU(rows) }
+	return sqldb.Rows(ctx, q, scan, `SELECT `+gpuColumns+` WHERE `+where, args...)
 }
 
 // ofServer and ofGPU choose versions before one, the latest first; 0 is all.

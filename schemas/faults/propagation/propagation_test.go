@@ -64,6 +64,8 @@ func TestEachTypeOfEventIsASign(t *testing.T) {
 		schemas.EventNodeState:        "news",
 		schemas.EventDiskWear:         "nothing fails yet",
 		schemas.EventMaintenanceEnded: "it ends a window",
+		schemas.EventConfigDrift:      "what is set otherwise has not failed",
+		schemas.EventConfigFailed:     "no part is to blame for it",
 		schemas.EventTenantReport:     "what is meant is in the sentence, for people to read",
 	}
 	for _, typ := range schemas.EventTypes() {
