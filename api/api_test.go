@@ -792,7 +792,7 @@ func TestDocumentSaysWhatRecordsHold(t *testing.T) {
 		"AlertComment": schemas.AlertComment{}, "Action": schemas.Action{}, "Rail": schemas.Rail{}, "Cause": schemas.Cause{},
 		"Recommendation": schemas.Recommendation{}, "Sentence": schemas.Sentence{}, "Graph": schemas.Graph{}, "Evidence": schemas.Evidence{},
 		"Model":  schemas.Model{},
-		"Budget": schemas.Budget{}, "Breaker": schemas.Breaker{},
+		"Budget": schemas.Budget{}, "Breaker": schemas.Breaker{}, "Approval": schemas.Approval{}, "BlastRadius": schemas.BlastRadius{}, "JobAtRisk": schemas.JobAtRisk{},
 	} {
 		var have, want []string
 		for p := range doc.Components.Schemas[name].Properties {

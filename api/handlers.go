@@ -576,6 +576,8 @@ var decisions = map[apigen.DecideActionParamsVerb]struct {
 	apigen.Approve: {access.Approve, []string{schemas.ActionWaiting}},
 	apigen.Cancel:  {access.Cancel, []string{schemas.ActionProposed, schemas.ActionWaiting, schemas.ActionApproved}},
 	apigen.DryRun:  {access.DryRun, []string{schemas.ActionProposed, schemas.ActionWaiting}},
+	// Who may decide in the stead of whoever has a server: admins.
+	apigen.Override: {access.Assign, []string{schemas.ActionWaiting}},
 }
 
 // DecideAction implements the operation decideAction.
@@ -608,10 +610,25 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 	if s.deps.Publisher == nil {
 		return nil, problem{http.StatusServiceUnavailable, "read_only", "This console cannot publish intents.", "Run a role that has the bus."}
 	}
+	reason, detail := a.Reason, ""
+	switch r.Verb {
+	case apigen.Approve:
+		if detail, err = approves(ctx, &a); err != nil {
+			return nil, err
+		}
+	case apigen.Override:
+		if r.Body == nil || strings.TrimSpace(r.Body.Reason) == "" {
+			return nil, faulty("body", "reason", "invalid_request", "A freeze is overridden for a reason.", "Say why; it is kept in the audit.")
+		}
+		if !slices.ContainsFunc(a.Rails, func(rail schemas.Rail) bool { return rail.Name == railFreeze && !rail.OK }) {
+			return nil, problem{http.StatusConflict, "not_frozen", fmt.Sprintf("No freeze holds action %s.", a.ID), "Read the action again: something else holds it."}
+		}
+		reason = strings.TrimSpace(r.Body.Reason)
+	}
 	key := cmp.Or(r.Params.IdempotencyKey, time.Now().Format(time.RFC3339Nano))
 	intent := schemas.Intent{
 		ID: schemas.EventID("intent", a.ID, string(r.Verb), Caller(ctx).Name, key), Time: time.Now().UTC(), Site: a.Site, Verb: string(r.Verb),
-		Action: a.ID, Server: a.Server, Kind: a.Kind, Reason: a.Reason, Actor: Caller(ctx).Name,
+		Action: a.ID, Server: a.Server, Kind: a.Kind, Reason: reason, Actor: Caller(ctx).Name, User: Caller(ctx).User,
 	}
 	value, err := json.Marshal(intent)
 	if err != nil {
@@ -623,9 +640,46 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 	s.meter.intents.WithLabelValues(intent.Verb).Inc()
 	s.log.Info("intent sent", "verb", intent.Verb, "action", a.ID, "server", a.Server, "actor", intent.Actor)
 	return apigen.DecideAction202JSONResponse{
-		Body:    apigen.Accepted{Intent: intent.ID, Action: a.ID, Verb: intent.Verb},
+		Body:    apigen.Accepted{Intent: intent.ID, Action: a.ID, Verb: intent.Verb, Detail: detail},
 		Headers: apigen.DecideAction202ResponseHeaders{Location: s.at("actions", a.ID)},
 	}, nil
+}
+
+// railFreeze is the check that an override is for (package control).
+const railFreeze = "change_freeze"
+
+// approves says who must approve an action besides the caller, or why what the caller says does not count.
+func approves(ctx context.Context, a *schemas.Action) (still string, err error) {
+	who := Caller(ctx)
+	if a.Requester != "" && a.Requester == who.User {
+		return "", problem{http.StatusConflict, "own_request", "You asked for it, so that others must approve it.", stillNeeded(a.ApprovalsNeeded - len(a.Approvals))}
+	}
+	if a.ApprovalsNeeded < 2 {
+		return "", nil
+	}
+	if who.User == "" {
+		return "", problem{
+			http.StatusForbidden, "no_person", "Two persons must approve it, and this token is nobody's.", "Log in, or use a token of your own.",
+		}
+	}
+	left := a.ApprovalsNeeded - len(a.Approvals)
+	if slices.ContainsFunc(a.Approvals, func(v schemas.Approval) bool { return v.User == who.User }) {
+		return "", problem{http.StatusConflict, "approved_already", "You approved it already.", stillNeeded(left)}
+	}
+	if left--; left <= 0 {
+		return "", nil
+	}
+	return stillNeeded(left), nil
+}
+
+func stillNeeded(n int) string {
+	switch {
+	case n <= 0:
+		return "No other person is needed; its checks hold it."
+	case n == 1:
+		return "One more person must approve it, and nobody who did."
+	}
+	return fmt.Sprintf("%d more persons must approve it, each another.", n)
 }
 
 // Stream implements the operation stream.

@@ -13,6 +13,7 @@ import (
 	"auspex/api/apigen"
 	"auspex/internal/bus"
 	"auspex/internal/cmdb"
+	"auspex/internal/store/entity"
 	"auspex/internal/store/maintenance"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
@@ -80,9 +81,14 @@ func (s *Server) ListMaintenance(ctx context.Context, r apigen.ListMaintenanceRe
 		items[i] = items[i].At(now)
 	}
 	works, kinds := s.deps.Faults().Works()
+	works = append(slices.Clone(works), schemas.WorkFreeze)
 	out := apigen.ListMaintenance200JSONResponse{Items: orEmpty(items), Next: next, Works: []apigen.MaintenanceWork{}}
 	for _, w := range works {
-		out.Works = append(out.Works, apigen.MaintenanceWork{Work: w, Kinds: kinds[w]})
+		of := kinds[w]
+		if w == schemas.WorkFreeze {
+			of = schemas.FreezeKinds()
+		}
+		out.Works = append(out.Works, apigen.MaintenanceWork{Work: w, Kinds: of})
 	}
 	return out, nil
 }
@@ -122,10 +128,10 @@ func (s *Server) DeclareMaintenance(
 	}
 	m, err := maintenance.Request{
 		Resources: b.Resources, Match: b.Match, Matches: seen(ctx).runsOn, From: b.From, Until: b.Until, Seconds: b.DurationSeconds, Grace: b.GraceSeconds,
-		Reason: b.Reason, Work: b.Work, By: Caller(ctx).Name,
+		Reason: b.Reason, Work: b.Work, By: Caller(ctx).Name, Pools: b.Pools, Pool: func(text string) (string, error) { return s.poolNamed(ctx, text) },
 	}.Window(names, find, s.deps.Faults(), time.Now().UTC())
 	if err == nil {
-		err = s.mayDeclare(ctx, m.Resources)
+		err = s.mayDeclare(ctx, &m)
 	}
 	if err != nil {
 		return nil, refusedWindow(err, "")
@@ -142,14 +148,30 @@ func (s *Server) DeclareMaintenance(
 	}}, nil
 }
 
-// mayDeclare refuses those who may not declare work on all of these.
-func (s *Server) mayDeclare(ctx context.Context, resources []string) error {
+// mayDeclare refuses those who may not declare work on all that a window is for.
+func (s *Server) mayDeclare(ctx context.Context, m *schemas.Maintenance) error {
+	if len(m.Pools) > 0 && (seen(ctx) != nil || !Caller(ctx).May(access.Declare)) {
+		return lacks(ctx, access.Declare, m.Pools[0])
+	}
 	names := s.live.directory()
-	servers := make([]string, len(resources))
-	for i, name := range resources {
+	servers := make([]string, len(m.Resources))
+	for i, name := range m.Resources {
 		servers[i] = cmp.Or(names.Server(name), name)
 	}
 	return s.mayOn(ctx, access.Declare, servers...)
+}
+
+// poolNamed resolves a pool, by name or id.
+func (s *Server) poolNamed(ctx context.Context, text string) (string, error) {
+	e, err := s.holdings()
+	if err != nil {
+		return "", err
+	}
+	p, err := e.Pool(ctx, text)
+	if errors.Is(err, entity.ErrNone) {
+		return "", faulty("body", "pools", "bad_maintenance", fmt.Sprintf("There is no pool %s.", text), "GET /pools lists them.")
+	}
+	return p.Name, err
 }
 
 // declared returns the store for those who may change a window: on all of its resources they may
@@ -159,17 +181,24 @@ func (s *Server) declared(ctx context.Context, id string) (Maintenance, error) {
 		return nil, err
 	}
 	store, err := s.maintenance()
-	if err != nil || seen(ctx) == nil && Caller(ctx).May(access.Declare) {
-		return store, err
+	if err != nil {
+		return nil, err
 	}
 	m, err := store.Get(ctx, id)
 	if err != nil {
 		return nil, refusedWindow(err, id)
 	}
+	// Whoever may override a freeze may end it, and who declared it; else it would hold nobody.
+	if m.Work == schemas.WorkFreeze && m.By != Caller(ctx).Name && !Caller(ctx).May(access.Assign) {
+		return nil, problem{http.StatusForbidden, "not_yours", "The freeze is of " + m.By + ".", "They or an admin change and end it."}
+	}
+	if seen(ctx) == nil && Caller(ctx).May(access.Declare) {
+		return store, nil
+	}
 	if slices.ContainsFunc(m.Resources, func(name string) bool { return !seen(ctx).runsOn(name) }) {
 		return nil, errSite
 	}
-	return store, s.mayDeclare(ctx, m.Resources)
+	return store, s.mayDeclare(ctx, &m)
 }
 
 // UpdateMaintenance implements the operation updateMaintenance.

@@ -58,7 +58,7 @@ func (s *Server) ask(ctx context.Context, server, part, kind string, with map[st
 	}
 	in := schemas.Intent{
 		ID: sqldb.NewID(ctx), Time: time.Now().UTC(), Site: names.Site(name), Verb: schemas.IntentRequest, Server: name, Target: part, Kind: kind, With: with,
-		Reason: schemas.IntentRequest, Actor: Caller(ctx).Name,
+		Reason: schemas.IntentRequest, Actor: Caller(ctx).Name, User: Caller(ctx).User,
 	}
 	if err := store.Add(ctx, in); err != nil {
 		return out, err

@@ -221,6 +221,7 @@ var rights = []right{
 	{op: "decideAction", needs: "operator", of: happened, thing: "action", path: "actions/X/approve", ok: 202, agree: true},
 	{op: "decideAction", needs: "operator", of: happened, thing: "action", path: "actions/X/cancel", ok: 202},
 	{op: "decideAction", needs: "operator", of: happened, thing: "action", path: "actions/X/dry-run", ok: 202},
+	{op: "decideAction", needs: "admin", of: happened, thing: "action", path: "actions/X/override", body: `{"reason":"x"}`, ok: 409},
 	{op: "listMaintenance", needs: "viewer", path: "maintenance", ok: 200},
 	{op: "declareMaintenance", needs: "operator", of: runners, thing: "server", path: "maintenance", body: `{"resources":["X"],"duration_seconds":60,"reason":"x"}`, ok: 201},
 	{op: "getMaintenance", needs: "viewer", path: "maintenance/none", ok: 404},

@@ -50,10 +50,13 @@ func (c *Client) GetAction(ctx context.Context, id string, opts ...Option) (sche
 	return one[schemas.Action](ctx, c, Request{Method: http.MethodGet, Path: "actions/" + url.PathEscape(id)}, opts)
 }
 
-// DecideAction: Approve, cancel or dry-run an action. Puts an intent on the bus and answers 202; the action changes
-// once control has taken the intent. The same Idempotency-Key gives the same intent, which control takes once.
-func (c *Client) DecideAction(ctx context.Context, id string, verb string, opts ...Option) (Accepted, error) {
-	return one[Accepted](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "actions/" + url.PathEscape(id) + "/" + url.PathEscape(verb)}, opts)
+// DecideAction: Approve, cancel or dry-run an action, or override a freeze for it. Puts an intent on the bus and
+// answers 202; the action changes once control has taken the intent. The same Idempotency-Key gives the same intent,
+// which control takes once. Where two persons must approve, the answer says who is still needed; whoever approved it
+// already, or asked for it, is answered 409. `override` lets an action through a change freeze; admins may, with a
+// reason.
+func (c *Client) DecideAction(ctx context.Context, id string, verb string, body *Decision, opts ...Option) (Accepted, error) {
+	return one[Accepted](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "actions/" + url.PathEscape(id) + "/" + url.PathEscape(verb), Body: given(body)}, opts)
 }
 
 // ListAgentsParams are the parameters of [Client.ListAgents]; what is zero is not sent.
@@ -1971,8 +1974,14 @@ type Budgets struct {
 // Accepted: as the document has it.
 type Accepted struct {
 	Action string `json:"action"`
+	Detail string `json:"detail,omitzero"` // Who must approve it besides, in a sentence
 	Intent string `json:"intent"`
 	Verb   string `json:"verb,omitzero"`
+}
+
+// Decision: as the document has it.
+type Decision struct {
+	Reason string `json:"reason,omitzero"` // Why; required to override a freeze
 }
 
 // AgentList: as the document has it.
@@ -2506,14 +2515,15 @@ type MaintenanceList struct {
 
 // NewMaintenance: as the document has it.
 type NewMaintenance struct {
-	DurationSeconds int64             `json:"duration_seconds,omitzero"` // In place of until; at most 14 days
+	DurationSeconds int64             `json:"duration_seconds,omitzero"` // In place of until; at most 14 days, 92 of a freeze
 	From            time.Time         `json:"from,omitzero"`             // Now, if absent; at most a day ago
 	GraceSeconds    *int              `json:"grace_seconds,omitzero"`    // 600 if absent
 	Match           map[string]string `json:"match,omitzero"`            // All resources that have these attributes, as of now; kind is the kind, within a resource that they are part of
+	Pools           []string          `json:"pools,omitzero"`            // Pools whose servers are frozen, of a freeze alone
 	Reason          string            `json:"reason"`
 	Resources       []string          `json:"resources,omitzero"` // By any of their names: servers, switches, racks, rows, sites, PDUs, or parts that work is done on
-	Until           time.Time         `json:"until,omitzero"`     // Or give duration_seconds; at most 14 days after from
-	Work            string            `json:"work,omitzero"`      // The kind of work, maintenance if absent
+	Until           time.Time         `json:"until,omitzero"`     // Or give duration_seconds; at most 14 days after from, 92 of a freeze
+	Work            string            `json:"work,omitzero"`      // The kind of work, maintenance if absent; freeze keeps control from starting anything that ends what runs
 }
 
 // ChangedMaintenance: as the document has it.
@@ -2521,7 +2531,7 @@ type ChangedMaintenance struct {
 	DurationSeconds int64     `json:"duration_seconds,omitzero"` // From its beginning, in place of until
 	GraceSeconds    *int      `json:"grace_seconds,omitzero"`
 	Reason          *string   `json:"reason,omitzero"`
-	Until           time.Time `json:"until,omitzero"` // Or give duration_seconds; at most 14 days after from
+	Until           time.Time `json:"until,omitzero"` // Or give duration_seconds; at most 14 days after from, 92 of a freeze
 }
 
 // PowerRequest: as the document has it.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"auspex/control/messages"
@@ -96,6 +97,7 @@ func (c *Controller) propose(ctx context.Context, k *climb, p policy.Policy) err
 			continue
 		}
 		a = c.newAction(k, p, i, 1, r)
+		c.cost(ctx, k, &a, r)
 		if a.Rails, err = c.check(ctx, k, p, i, true); err != nil {
 			return err
 		}
@@ -258,9 +260,9 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		delete(c.wake, a.ID)
 		k.asks, k.asksToDestroy = false, false
 		c.mu.Unlock()
-		k.vouched = "" // the next step needs its own
+		k.vouched, k.override = "", nil // the next step needs its own
 	}()
-	approved := k.Mode == schemas.ModeEnforce || a.State == schemas.ActionApproved || k.Request != nil
+	before := a.State == schemas.ActionApproved && k.Request == nil // by an earlier version
 	end := func(state string, sentence schemas.Sentence, verb string) (bool, error) {
 		become(a, state, sentence)
 		return false, c.save(ctx, k, a, r, time.Time{}, verb)
@@ -272,6 +274,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	}
 	shown, tried := "", (*schemas.Sentence)(nil)
 	var asked time.Time // when the step was first free to go
+	refreshed := c.d.Now()
 	for {
 		verb, who, err := c.store.intent(ctx, a.ID)
 		if err != nil {
@@ -279,11 +282,11 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		}
 		switch verb {
 		case verbApprove:
-			if k.Request != nil { // who asked has approved it
+			if k.Request != nil { // it is theirs who asked
 				verb = ""
 				break
 			}
-			approved, a.Actor, k.vouched = true, who, who
+			a.Actor = who
 		case verbCancel:
 			a.Actor = who
 			return end(schemas.ActionCancelled, messages.New(messages.CancelledBy, messages.Args{"who": who}), verb)
@@ -291,6 +294,21 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 			sentence := c.tried(ctx, k, *a)
 			shown, tried = "", &sentence
 		}
+		q, err := c.asking(ctx, k, &p, a, &r)
+		if err != nil {
+			return false, err
+		}
+		q.approvedBefore = before
+		if k.Request == nil && q.vouched {
+			k.vouched = names(q.votes)
+		}
+		if told, err := c.heed(ctx, k, a, r, &q); err != nil {
+			return false, err
+		} else if told && verb == verbApprove {
+			verb = ""
+		}
+		approved := q.approved(k)
+		c.cost(ctx, k, a, r)
 		if !c.stands(k) && !k.Touched {
 			return end(schemas.ActionCancelled, messages.New(messages.CauseGone, nil), "cancel")
 		}
@@ -325,21 +343,30 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 			return end(schemas.ActionRefused, blockedBy(a.Rails), "refuse")
 		}
 		lacks := func(rail string) bool { return lacking(a.Rails, rail) }
-		unseen, owned := lacks(railSeen), lacks(railOwner)
+		unseen, asksFor := lacks(railSeen), lacks(railSeen) || lacks(railOwner) || lacks(railQuorum)
+		if asksFor {
+			a.ApprovalsNeeded = q.asked
+		}
 		sentence := blockedBy(a.Rails)
 		switch {
 		case !approved:
 			sentence = messages.New(messages.WaitsApproval, nil)
-			if unseen {
+			if left := q.left(k); left != 1 || len(q.votes) > 0 {
+				sentence = messages.New(messages.WaitsApprovals, messages.Args{"left": left, "of": left + len(q.votes), "who": names(q.votes)})
+			}
+			switch {
+			case lacks(railFreeze):
+				sentence = messages.New(messages.Both, messages.Args{"first": sentence, "second": blockedBy(a.Rails)})
+			case unseen:
 				why := messages.New(messages.SeenByNobody, messages.Args{"part": k.Target})
 				sentence = messages.New(messages.Both, messages.Args{"first": sentence, "second": why})
 			}
 		case !heard && rechecked:
 			sentence = messages.New(messages.Listens, messages.Args{"server": k.Subject})
 		}
-		if now := gist(sentence); now != shown { // publish once, not at each check with another age
+		if now := fmt.Sprint(gist(sentence), len(q.votes), q.mode); now != shown { // publish once, not at each check with another age
 			shown = now
-			c.asks(k, !approved || unseen || owned, r.Destructive)
+			c.asks(k, !approved || asksFor, r.Destructive)
 			if tried != nil {
 				sentence = messages.New(messages.Both, messages.Args{"first": sentence, "second": *tried})
 			}
@@ -347,8 +374,15 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 			if err := c.save(ctx, k, a, r, time.Time{}, cmp.Or(verb, "wait")); err != nil {
 				return false, err
 			}
+			refreshed = c.d.Now()
 		}
-		if inWindow(a.Rails) { // it is nobody's fault that nothing is done meanwhile
+		if c.d.Now().Sub(refreshed) > reportEvery { // the numbers, for who reads them
+			refreshed = c.d.Now()
+			if err := c.d.Records.PutAction(ctx, *a); err != nil {
+				return false, err
+			}
+		}
+		if inWindow(a.Rails) || k.Request == nil && lacks(railFreeze) { // it is nobody's fault that nothing is done meanwhile
 			deadline = c.d.Now().Add(c.cfg.ApproveWithin)
 		}
 		if c.d.Now().After(deadline) {
@@ -512,7 +546,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			if err := c.save(ctx, k, a, r, time.Time{}, "effect"); err != nil {
 				return err
 			}
-			deadline = c.d.Now().Add(max(r.Verify, c.cfg.Poll) + r.Quiet)
+			deadline, told, shown = c.d.Now().Add(max(r.Verify, c.cfg.Poll)+r.Quiet), c.d.Now(), ""
 		case err == nil && (v == Verified || f.cured):
 			verified(a, observed)
 			if releases(a.Kind) {
@@ -542,6 +576,16 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			args["saw"] = last
 			become(a, schemas.ActionFailed, messages.New(messages.NoEffect, args))
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
+		case a.EffectAt.IsZero() && progressed(c.d.Now().Sub(told), shown, last):
+			told, shown = c.d.Now(), said(last)
+			at := a.SentAt
+			if at.IsZero() {
+				at = k.Decided
+			}
+			become(a, schemas.ActionVerifying, messages.New(messages.Progress, messages.Args{"time": at.UTC().Format(time.TimeOnly), "saw": last}))
+			if err := c.save(ctx, k, a, r, time.Time{}, "observe"); err != nil {
+				return err
+			}
 		case f.observed.ID != "" && c.d.Now().Sub(told) > r.Quiet+min(tellAfter, r.Verify/4) && held(last) != shown:
 			told, shown = c.d.Now(), held(last)
 			become(a, schemas.ActionVerifying, messages.New(messages.Watched, messages.Args{"time": a.EffectAt.UTC().Format(time.TimeOnly), "saw": last}))
@@ -565,6 +609,31 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 // tellAfter is the time, over the quiet time, after which it is told what keeps a repair from counting, or that this is
 // another thing now.
 const tellAfter = 10 * time.Second
+
+// progressEvery is the least time between two things that are told of a step whose effect is not there yet, where
+// numbers alone differ; of another thing it is tellAfter.
+const progressEvery = 30 * time.Second
+
+// progressed reports whether what was seen of a step is told: it is another thing, or told long ago.
+func progressed(ago time.Duration, shown string, saw schemas.Sentence) bool {
+	if saw.ID == messages.NothingSeen || said(saw) == shown {
+		return false
+	}
+	kind, _, _ := strings.Cut(shown, " ")
+	return ago >= progressEvery || ago >= tellAfter && kind != saw.ID
+}
+
+// said is a sentence to compare, numbers and all.
+func said(s schemas.Sentence) string { return s.ID + " " + messages.Text(s) }
+
+// names are those who approved.
+func names(votes []schemas.Approval) string {
+	var out []string
+	for _, v := range votes {
+		out = append(out, v.By)
+	}
+	return strings.Join(out, ", ")
+}
 
 // held tells what keeps a repair from counting from another such thing.
 func held(s schemas.Sentence) string { return fmt.Sprint(s.ID, s.Args["part"], s.Args["type"]) }
@@ -618,7 +687,7 @@ func (c *Controller) close(ctx context.Context, k *climb, state string) error {
 func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r policy.Rung, intent time.Time, verb string) error {
 	// What a person decided is theirs; what follows from it is done and seen by us.
 	who := actor
-	if a.Actor != "" && slices.Contains([]string{verbApprove, verbCancel, verbDryRun, verbRequest, "intend"}, verb) {
+	if a.Actor != "" && slices.Contains([]string{verbApprove, verbOverride, verbCancel, verbDryRun, verbRequest, "intend"}, verb) {
 		who = a.Actor
 	}
 	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, who, verb); err != nil {
@@ -660,7 +729,7 @@ func (c *Controller) newAction(k *climb, p policy.Policy, rung, attempt int, r p
 	return schemas.Action{
 		ID: "act-" + schemas.EventID(k.ID, strconv.Itoa(rung), strconv.Itoa(attempt)), Created: c.d.Now().UTC(), Site: k.Site,
 		Server: server, Target: k.Target, Kind: r.Kind, Reason: k.Incident, Incident: k.Incident, Why: k.Why, Sentence: k.Summary,
-		Mode: k.Mode, Rung: rung, Ladder: p.Kinds(), Attempt: attempt, With: r.With.Values(),
+		Mode: k.Mode, Requester: requester(k), Rung: rung, Ladder: p.Kinds(), Attempt: attempt, With: r.With.Values(),
 	}
 }
 

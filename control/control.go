@@ -106,6 +106,18 @@ type Maintenance interface {
 	Covering(ctx context.Context, t time.Time, resources ...string) (m schemas.Maintenance, open bool, err error)
 }
 
+// Freezes are the times in which nothing that ends what runs may start.
+type Freezes interface {
+	// Frozen returns a freeze that holds at t for a server.
+	Frozen(ctx context.Context, t time.Time, server string) (m schemas.Maintenance, frozen bool, err error)
+}
+
+// Costs tells what a step would end.
+type Costs interface {
+	// Of returns what ends now with a server, or with a part of it alone where that is the target.
+	Of(ctx context.Context, server, target string) (schemas.BlastRadius, error)
+}
+
 // Config is the user's part.
 type Config struct {
 	Mode     string        `yaml:"mode"`     // observe, dry-run, approve or enforce
@@ -124,7 +136,7 @@ func DefaultConfig() Config {
 	}
 }
 
-var modes = []string{schemas.ModeObserve, schemas.ModeDryRun, schemas.ModeApprove, schemas.ModeEnforce}
+var modes = policy.Modes()
 
 // Validate names the key at fault.
 func (c *Config) Validate() error {
@@ -155,6 +167,8 @@ type Deps struct {
 	Faults      *propagation.Model // whose records name policies; nil is the built-in ones
 	Maintenance Maintenance        // nil knows of none
 	Groups      Groups             // nil knows none: policies without limits of them alone can be held
+	Freezes     Freezes            // nil knows of none
+	Costs       Costs              // nil knows none: nobody is told what a step would end
 	Holder      string             // names this process in leases
 }
 
@@ -209,6 +223,9 @@ func New(cfg Config, d Deps) (*Controller, error) {
 	set, err := policy.Read(cfg.Policies)
 	if err != nil {
 		return nil, err
+	}
+	if set.NamesPools() && d.Groups == nil {
+		return nil, errPools
 	}
 	if d.Faults != nil {
 		set.Follow(policy.Of(d.Faults))
@@ -513,16 +530,16 @@ func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
 	if !ok || subject == "" {
 		subject = i.RootCause.Resource
 	}
-	mode := c.cfg.Mode
-	if p.Mode != "" && slices.Index(modes, p.Mode) < slices.Index(modes, mode) {
-		mode = p.Mode
-	}
 	k := &climb{
 		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource), Incident: i.ID, Subject: subject,
 		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Sure(), Why: i.Explanation, Summary: i.Summary,
-		Policy: p.Name, Mode: mode, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
+		Policy: p.Name, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 	}
-	err := c.store.fenced(ctx, func(x records.Execer) (err error) {
+	var err error
+	if k.Mode, err = c.modeFor(ctx, k, &p); err != nil {
+		return err
+	}
+	err = c.store.fenced(ctx, func(x records.Execer) (err error) {
 		ok, err = c.store.openCase(ctx, x, k)
 		return err
 	})

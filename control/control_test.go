@@ -228,6 +228,8 @@ type bench struct {
 	w    *world
 	bus  *nullBus
 	db   *sqldb.DB
+
+	groups Groups // nil knows none
 }
 
 func newBench(t *testing.T, mode string) *bench {
@@ -243,7 +245,7 @@ func (b *bench) controller() *Controller {
 	r := worldStep{b.w}
 	c, err := New(cfg, Deps{
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, DB: b.db, Records: records.New(b.db), Bus: b.bus, Inventory: place{}, Holder: "test",
-		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r, "power_on": r, "validate": r}, Life: exporter{b.w}, View: eyes,
+		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r, "power_on": r, "validate": r}, Life: exporter{b.w}, View: eyes, Groups: b.groups,
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -255,18 +257,20 @@ func incident(id, resource, fault string) schemas.Incident {
 	now := time.Now().UTC()
 	return schemas.Incident{
 		ID: id, Opened: now, Updated: now, At: now, RootCause: schemas.Cause{Resource: resource, Fault: fault, Confidence: 0.9},
-		Explanation: "because", Events: []string{id + "-e"},
+		Explanation: "because", Events: []string{id + "-e", id + "-b"},
 	}
 }
 
-// keep stores an incident as the correlator does, and what its kernel said of it.
+// keep stores an incident as the correlator does, and what its kernel and its board controller said of it.
 func (b *bench) keep(i schemas.Incident) {
 	b.t.Helper()
 	a := alert(i.ID+"-e", i.RootCause.Resource, "gpu.xid", schemas.SourceKmsg, "", schemas.SeverityCritical, i.At)
 	a.Server, _, _, _ = place{}.Place(a.Resource)
 	a.Status = schemas.AlertResolved // an occurrence, not a condition
+	board := alert(i.ID+"-b", i.RootCause.Resource, "bmc.sel", schemas.SourceRedfish, "", schemas.SeverityCritical, i.At)
+	board.Server, board.Status = a.Server, a.Status
 	r := records.New(b.db)
-	if err := errors.Join(r.PutAlert(b.t.Context(), a), r.PutIncident(b.t.Context(), i)); err != nil {
+	if err := errors.Join(r.PutAlert(b.t.Context(), a), r.PutAlert(b.t.Context(), board), r.PutIncident(b.t.Context(), i)); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -70,7 +70,7 @@ policies:
     max_evidence_age: 1h
     ladder:
       - {kind: drain, verify: 1m}
-      - {kind: power_cycle, needs: [drain], destructive: true, verify: 1m, quiet: 30ms}
+      - {kind: power_cycle, needs: [drain], destructive: true, verify: 1m, quiet: 30ms, quorum: 1}
       - {kind: uncordon, needs: [power_cycle], verify: 1m}
 `
 

@@ -15,9 +15,11 @@ import (
 // Verbs of intents.
 const (
 	verbApprove = "approve"
-	verbCancel  = "cancel"
-	verbDryRun  = "dry-run"
-	verbRequest = schemas.IntentRequest
+	// verbOverride lets a step through a change freeze.
+	verbOverride = "override"
+	verbCancel   = "cancel"
+	verbDryRun   = "dry-run"
+	verbRequest  = schemas.IntentRequest
 )
 
 // onIntents stores what people decided before the bus is told that it was read.
@@ -73,6 +75,7 @@ func (c *Controller) decided(ctx context.Context) error {
 		case verbDryRun:
 			p, _ := c.policyOf(&d.climb)
 			if a.Rung < len(p.Ladder) {
+				c.cost(ctx, &d.climb, a, p.Ladder[a.Rung])
 				if a.Rails, err = c.check(ctx, &d.climb, p, a.Rung, true); err != nil {
 					return err
 				}
@@ -93,14 +96,40 @@ func (c *Controller) tried(ctx context.Context, k *climb, a schemas.Action) sche
 }
 
 // putIntent keeps a decision about an action that is still open to it; the last
-// one counts, but a trial replaces nothing. A proposal cannot be approved.
+// one counts, but a trial replaces nothing. A proposal cannot be approved. What persons said for a step is
+// kept of each of them.
 func (s *store) putIntent(ctx context.Context, in schemas.Intent) (kept bool, err error) {
-	r, err := s.db.ExecContext(ctx, `INSERT INTO control_intents (action, verb, actor)
+	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
+		if in.Verb == verbOverride {
+			var state string
+			if err := tx.QueryRowContext(ctx, `SELECT state FROM control_actions WHERE id=$1`, in.Action).Scan(&state); errors.Is(err, sql.ErrNoRows) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			if kept = state == schemas.ActionWaiting; !kept {
+				return nil
+			}
+			return vote(ctx, tx, in, s.now())
+		}
+		if kept, err = decide(ctx, tx, in); err != nil || !kept || in.Verb != verbApprove {
+			return err
+		}
+		return vote(ctx, tx, in, s.now())
+	})
+	if err != nil {
+		return false, fmt.Errorf("store intent for %s: %w", in.Action, err)
+	}
+	return kept, nil
+}
+
+func decide(ctx context.Context, tx *sql.Tx, in schemas.Intent) (kept bool, err error) {
+	r, err := tx.ExecContext(ctx, `INSERT INTO control_intents (action, verb, actor)
 SELECT id, CAST($2 AS TEXT), CAST($3 AS TEXT) FROM control_actions WHERE id=$1 AND (state=$4 OR state=$5 AND $2 <> $6)
 ON CONFLICT (action) DO UPDATE SET verb=excluded.verb, actor=excluded.actor WHERE excluded.verb <> $7`,
 		in.Action, in.Verb, in.Actor, schemas.ActionWaiting, schemas.ActionProposed, verbApprove, verbDryRun)
 	if err != nil {
-		return false, fmt.Errorf("store intent for %s: %w", in.Action, err)
+		return false, err
 	}
 	n, err := r.RowsAffected()
 	return n == 1, err

@@ -37,9 +37,12 @@ const (
 	railJobs       = "jobs"
 	railOwner      = "allocation"
 	railUpdate     = "firmware_update"
+	railFreeze     = "change_freeze"
+	railQuorum     = "quorum"
+	railMode       = "mode"
 )
 
-var waits = []string{railUpdate, railWindow, railSeen, railOwner, railDrained, railHolds, railFleet, railRate, railCoolDown, railLease, railBreaker}
+var waits = []string{railMode, railFreeze, railQuorum, railUpdate, railWindow, railSeen, railOwner, railDrained, railHolds, railFleet, railRate, railCoolDown, railLease, railBreaker}
 
 // waitsFor reports whether a step waits until a rail holds again.
 func waitsFor(rail string) bool {
@@ -93,6 +96,13 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		add(railLease, float64(token), 0, ok, id, messages.Args{"server": k.Subject})
 		return nil
 	}
+	if !planned && !r.Person {
+		held, err := c.moded(ctx, k, &p, &r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, held...)
+	}
 	if releases(r.Kind) { // it gives capacity back: only what makes it safe holds it
 		if err := errors.Join(needs(), lease()); err != nil {
 			return nil, err
@@ -130,6 +140,13 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 			add(railWindow, 0, 0, true, messages.NoWindow, messages.Args{"server": k.Subject})
 		}
 	}
+	if c.d.Freezes != nil && k.State != caseReading && r.EndsWhatRuns() {
+		frozen, err := c.frozen(ctx, k, now)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, frozen)
+	}
 	if p.MaxEvidenceAge > 0 {
 		age := now.Sub(k.Evidence)
 		add(railEvidence, age.Seconds(), p.MaxEvidenceAge.Seconds(), age <= p.MaxEvidenceAge, messages.EvidenceAge, messages.Age(age))
@@ -151,6 +168,13 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 			seen, id = 0, messages.SeenByNobody
 		}
 		add(railSeen, seen, 1, seen == 1, id, args)
+		if n := r.Signs(c.outside(k, &r)); n > 1 && seen == 1 {
+			agree, err := c.quorum(ctx, k, n)
+			if err != nil {
+				return nil, fmt.Errorf("read the evidence against %s: %w", k.Target, err)
+			}
+			out = append(out, agree)
+		}
 		held, err := allocations.On(ctx, c.store.db, k.Subject)
 		if err != nil {
 			return nil, fmt.Errorf("read who has %s: %w", k.Subject, err)

@@ -48,8 +48,11 @@ func TestNoRailAboutCapacityHoldsBackARelease(t *testing.T) {
 		railSeen:   func(_ *bench, c *Controller, _ *climb, _ *policy.Policy) { clear(c.incidents) },
 		railHolds:  func(_ *bench, _ *Controller, k *climb, _ *policy.Policy) { k.vigil.deaf() },
 		railOwner:  func(*bench, *Controller, *climb, *policy.Policy) {}, // before there was a case
+		railMode:   func(_ *bench, c *Controller, _ *climb, _ *policy.Policy) { c.cfg.Mode = schemas.ModeObserve },
+		railFreeze: func(_ *bench, c *Controller, k *climb, _ *policy.Policy) { c.d.Freezes = frost{k.Subject: true} },
+		railQuorum: func(_ *bench, _ *Controller, _ *climb, p *policy.Policy) { p.Ladder[1].Quorum = 3 },
 	}
-	holdsRelease := []string{railLease, railNeeds, railHolds}
+	holdsRelease := []string{railLease, railNeeds, railHolds, railMode}
 	for name, spoil := range breaks {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, schemas.ModeEnforce)

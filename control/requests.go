@@ -50,6 +50,10 @@ func complete(in schemas.Intent) bool {
 func (c *Controller) request(ctx context.Context, in schemas.Intent) error {
 	k := c.caseOf(in)
 	p, _ := c.policyOf(k)
+	var err error
+	if k.Mode, err = c.modeFor(ctx, k, &p); err != nil {
+		return err
+	}
 	a := c.newAction(k, p, 0, 1, p.Ladder[0])
 	a.ID, a.Server, a.With, a.Actor, a.Reason = in.ID, in.Server, in.With, in.Actor, in.Reason
 	if why := c.against(in, k); why.ID != "" {
@@ -60,8 +64,8 @@ func (c *Controller) request(ctx context.Context, in schemas.Intent) error {
 	} else {
 		become(&a, schemas.ActionApproved, *k.Summary)
 	}
-	known, err := c.store.openRequest(ctx, k, &a, p.Ladder[0].Destructive)
-	if err != nil {
+	var known bool
+	if known, err = c.store.openRequest(ctx, k, &a, p.Ladder[0].Destructive); err != nil {
 		return err
 	}
 	if !known {
@@ -301,6 +305,7 @@ func (c *Controller) settled(ctx context.Context, k *climb, a schemas.Action) (b
 // rehearse says what would be done, and which checks hold.
 func (c *Controller) rehearse(ctx context.Context, k *climb, p policy.Policy, a *schemas.Action) (err error) {
 	r := p.Ladder[0]
+	c.cost(ctx, k, a, r)
 	if a.Rails, err = c.check(ctx, k, p, 0, true); err != nil {
 		return err
 	}

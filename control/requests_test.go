@@ -209,7 +209,7 @@ func TestAPersonGoesOnWhereALadderFailed(t *testing.T) {
 		if b.actionOf("p").ID == "" {
 			b.tell(c, wish("p", "power_on", nil))
 		}
-		if b.actionOf("p").State == schemas.ActionDone {
+		if b.closed("p") { // and its case with it
 			b.tell(c, wish("u", "uncordon", nil))
 		}
 		return b.closed("u")

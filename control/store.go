@@ -61,6 +61,8 @@ type climb struct {
 	// Of the climb alone.
 	vigil     *vigil            // listens to the part while it is repaired
 	vouched   string            // who approved the step that is held now
+	override  *schemas.Approval // who let it through a freeze
+	signs     map[string]sign   // of alerts that were read: in which view they show the fault
 	witness   string            // the alert by which our collectors saw the fault
 	witnesses map[string]string // alerts that were read: by whom the fault was seen, "" by none of ours
 }
@@ -251,6 +253,11 @@ WHERE excluded.intent_ns = 0 OR control_actions.intent_ns = 0`,
 	if _, err := tx.ExecContext(ctx, `DELETE FROM control_intents WHERE action=$1 AND (verb=$2 OR $3 NOT IN ($4,$5))`,
 		a.ID, trial, a.State, schemas.ActionWaiting, schemas.ActionProposed); err != nil {
 		return fmt.Errorf("delete intent for %s: %w", a.ID, err)
+	}
+	if !slices.Contains([]string{schemas.ActionWaiting, schemas.ActionProposed, schemas.ActionApproved}, a.State) {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM control_votes WHERE action=$1`, a.ID); err != nil {
+			return fmt.Errorf("delete votes for %s: %w", a.ID, err)
+		}
 	}
 	if err := records.PutActionIn(ctx, tx, *a); err != nil {
 		return err

@@ -12,6 +12,13 @@ import (
 // planned.maintenance says what it explains.
 const WorkMaintenance = "maintenance"
 
+// WorkFreeze is the kind of a window in which nothing is worked on: control starts nothing that ends what
+// runs. It explains nothing, so that the bus does not hear of it.
+const WorkFreeze = "freeze"
+
+// FreezeKinds are the kinds of resources that a freeze can be declared for, beside pools.
+func FreezeKinds() []string { return []string{KindSite, KindRow, KindRack, KindServer} }
+
 // DefaultGrace is how long after its end a window waits for what it was declared for.
 const DefaultGrace = 10 * time.Minute
 
@@ -21,7 +28,9 @@ type Maintenance struct {
 	ID string `json:"id"`
 	// Resources are what is worked on, by their names.
 	Resources []string `json:"resources"`
-	// Work is the kind of work: the fault record planned.WORK says what it explains.
+	// Pools are those whose servers are frozen, of a freeze alone.
+	Pools []string `json:"pools,omitempty"`
+	// Work is the kind of work: the fault record planned.WORK says what it explains; or WorkFreeze.
 	Work     string    `json:"work"`
 	Reason   string    `json:"reason"`
 	By       string    `json:"by"`       // who declared it
@@ -119,6 +128,9 @@ func (m *Maintenance) Revision() int64 {
 // Events returns what tells of the window: for each of its resources that it was
 // declared, and that it was changed or ended if it was. The same window gives the same events.
 func (m *Maintenance) Events() []Event {
+	if m.Work == WorkFreeze {
+		return nil
+	}
 	out := make([]Event, 0, len(m.Resources))
 	since, last := m.Declared, m.part(len(m.Changed))
 	if n := len(m.Changed); n > 0 {
@@ -201,18 +213,23 @@ func MaintenanceOf(ev *Event) (m Maintenance, err error) {
 // Bounds of windows.
 const (
 	MaxMaintenance = 14 * 24 * time.Hour // how long one lasts
+	MaxFreeze      = 92 * 24 * time.Hour // and a freeze
 	MaxGrace       = 24 * time.Hour
 )
 
 // Check reports the first thing about the times of a window that cannot be.
 func (m *Maintenance) Check() error {
+	most := MaxMaintenance
+	if m.Work == WorkFreeze {
+		most = MaxFreeze
+	}
 	switch {
 	case m.From.IsZero() || m.Until.IsZero():
 		return errors.New("a window has a from and an until")
 	case !m.Until.After(m.From):
 		return fmt.Errorf("until %s is not after from %s", m.Until.UTC().Format(time.RFC3339), m.From.UTC().Format(time.RFC3339))
-	case m.Until.Sub(m.From) > MaxMaintenance:
-		return fmt.Errorf("it lasts %s; a window lasts at most %s", m.Until.Sub(m.From), MaxMaintenance)
+	case m.Until.Sub(m.From) > most:
+		return fmt.Errorf("it lasts %s; a window lasts at most %s", m.Until.Sub(m.From), most)
 	case m.GraceSeconds < 0 || time.Duration(m.GraceSeconds)*time.Second > MaxGrace:
 		return fmt.Errorf("grace_seconds is %d; want 0 to %.0f", m.GraceSeconds, MaxGrace.Seconds())
 	}

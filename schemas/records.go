@@ -254,13 +254,14 @@ type Intent struct {
 	ID     string    `json:"id"`
 	Time   time.Time `json:"time"` // of a request: when it was asked for; an old one is refused
 	Site   string    `json:"site,omitempty"`
-	Verb   string    `json:"verb"`             // request, approve, cancel, dry-run
+	Verb   string    `json:"verb"`             // request, approve, override, cancel, dry-run
 	Action string    `json:"action,omitempty"` // of a decision: what it is about
 	Server string    `json:"server,omitempty"` // name in the inventory
 	Target string    `json:"target,omitempty"` // of a request: the part of the server to act on, where it is one
 	Kind   string    `json:"kind,omitempty"`   // one of ActionKinds
-	Reason string    `json:"reason,omitempty"` // of a request: "request", "allocation ID" or "workflow ID"
+	Reason string    `json:"reason,omitempty"` // of a request: "request", "allocation ID" or "workflow ID"; of an override: why
 	Actor  string    `json:"actor"`            // who asks
+	User   string    `json:"user,omitempty"`   // id of the person who asks; empty where it is none
 
 	// With are the parameters of what is asked for, as {target: disk}. With force=true what ends
 	// the work on a server is done while jobs run there, and power_off takes the power at once.
@@ -302,10 +303,51 @@ type Action struct {
 	SentAt   time.Time `json:"sent_at,omitzero"`
 	EffectAt time.Time `json:"effect_at,omitzero"`
 
+	// ApprovalsNeeded is how many persons must approve it, where any must; Approvals are those who did.
+	ApprovalsNeeded int        `json:"approvals_needed,omitempty"`
+	Approvals       []Approval `json:"approvals,omitempty"`
+	// Override is who let it through a change freeze, and why.
+	Override *Approval `json:"override,omitempty"`
+	// Requester is the id of the person who asked for it: they approve nothing of it.
+	Requester string `json:"requester,omitempty"`
+	// BlastRadius is what it would cost, of a step that ends what runs.
+	BlastRadius *BlastRadius `json:"blast_radius,omitempty"`
+
 	// The same in pieces, for the screens: of Why, Detail and VerifiedBy.
 	Sentence         *Sentence `json:"sentence,omitempty"`
 	DetailSentence   *Sentence `json:"detail_sentence,omitempty"`
 	VerifiedSentence *Sentence `json:"verified_sentence,omitempty"`
+}
+
+// Approval is what a person said for an action.
+type Approval struct {
+	By     string    `json:"by"`
+	User   string    `json:"user,omitempty"` // id of the person; empty is a token that is nobody's
+	Time   time.Time `json:"time"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// BlastRadius is what a step would end: what runs where it acts, and what that loses.
+type BlastRadius struct {
+	Time    time.Time   `json:"time"` // of which it tells
+	Servers []string    `json:"servers"`
+	GPUs    int         `json:"gpus"` // that are away for a while
+	Jobs    []JobAtRisk `json:"jobs"`
+	Owners  []string    `json:"owners"` // of the jobs, and who has the servers
+	// GPUHours is what the jobs have computed since they began, on all of their GPUs; a checkpoint makes
+	// the loss less. Unknown counts the jobs of which nobody tells when they began, or on which GPUs.
+	GPUHours float64 `json:"gpu_hours"`
+	Unknown  int     `json:"unknown,omitempty"`
+}
+
+// JobAtRisk is a job that a step would end.
+type JobAtRisk struct {
+	ID       string    `json:"id"`
+	Name     string    `json:"name,omitempty"`
+	Owner    string    `json:"owner,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+	GPUs     int       `json:"gpus"` // of the whole job, wherever it runs
+	GPUHours float64   `json:"gpu_hours"`
 }
 
 // Rail is a check before an action: its limit, its number, and whether it holds.

@@ -202,9 +202,10 @@ func (e ListActionsParamsSort) Valid() bool {
 
 // Defines values for DecideActionParamsVerb.
 const (
-	Approve DecideActionParamsVerb = "approve"
-	Cancel  DecideActionParamsVerb = "cancel"
-	DryRun  DecideActionParamsVerb = "dry-run"
+	Approve  DecideActionParamsVerb = "approve"
+	Cancel   DecideActionParamsVerb = "cancel"
+	DryRun   DecideActionParamsVerb = "dry-run"
+	Override DecideActionParamsVerb = "override"
 )
 
 // Valid indicates whether the value is a known member of the DecideActionParamsVerb enum.
@@ -215,6 +216,8 @@ func (e DecideActionParamsVerb) Valid() bool {
 	case Cancel:
 		return true
 	case DryRun:
+		return true
+	case Override:
 		return true
 	default:
 		return false
@@ -1742,6 +1745,9 @@ func (e ListWorkflowsParamsSort) Valid() bool {
 // Accepted defines model for Accepted.
 type Accepted struct {
 	Action string `json:"action"`
+
+	// Detail Who must approve it besides, in a sentence
+	Detail string `json:"detail,omitempty,omitzero"`
 	Intent string `json:"intent"`
 	Verb   string `json:"verb,omitempty,omitzero"`
 }
@@ -1951,6 +1957,9 @@ type AllocationStatus struct {
 	Workflows      []Workflow `json:"workflows"`
 }
 
+// Approval What a person said for an action
+type Approval = schemas.Approval
+
 // Asset A resource of the inventory, or one that was
 type Asset struct {
 	Attrs map[string]string `json:"attrs"`
@@ -2077,6 +2086,9 @@ type BiosRequest struct {
 	Reset bool `json:"reset,omitempty,omitzero"`
 }
 
+// BlastRadius What a step would end, as of a time
+type BlastRadius = schemas.BlastRadius
+
 // Breaker defines model for Breaker.
 type Breaker = schemas.Breaker
 
@@ -2134,7 +2146,7 @@ type ChangedMaintenance struct {
 	GraceSeconds    *int    `json:"grace_seconds,omitempty"`
 	Reason          *string `json:"reason,omitempty"`
 
-	// Until Or give duration_seconds; at most 14 days after from
+	// Until Or give duration_seconds; at most 14 days after from, 92 of a freeze
 	Until time.Time `json:"until,omitempty,omitzero"`
 }
 
@@ -2354,6 +2366,12 @@ type Credential struct {
 
 	// Token A token for scripts
 	Token string `json:"token,omitempty,omitzero"`
+}
+
+// Decision defines model for Decision.
+type Decision struct {
+	// Reason Why; required to override a freeze
+	Reason string `json:"reason,omitempty,omitzero"`
 }
 
 // Delivery defines model for Delivery.
@@ -2962,6 +2980,9 @@ type IncidentRecord struct {
 	Wrong int `json:"wrong"`
 }
 
+// JobAtRisk defines model for JobAtRisk.
+type JobAtRisk = schemas.JobAtRisk
+
 // JoinToken defines model for JoinToken.
 type JoinToken struct {
 	Accept    bool      `json:"accept"`
@@ -3319,7 +3340,7 @@ type NewJoinToken struct {
 
 // NewMaintenance defines model for NewMaintenance.
 type NewMaintenance struct {
-	// DurationSeconds In place of until; at most 14 days
+	// DurationSeconds In place of until; at most 14 days, 92 of a freeze
 	DurationSeconds int64 `json:"duration_seconds,omitempty,omitzero"`
 
 	// From Now, if absent; at most a day ago
@@ -3329,16 +3350,19 @@ type NewMaintenance struct {
 	GraceSeconds *int `json:"grace_seconds,omitempty"`
 
 	// Match All resources that have these attributes, as of now; kind is the kind, within a resource that they are part of
-	Match  map[string]string `json:"match,omitempty,omitzero"`
-	Reason string            `json:"reason"`
+	Match map[string]string `json:"match,omitempty,omitzero"`
+
+	// Pools Pools whose servers are frozen, of a freeze alone
+	Pools  []string `json:"pools,omitempty,omitzero"`
+	Reason string   `json:"reason"`
 
 	// Resources By any of their names: servers, switches, racks, rows, sites, PDUs, or parts that work is done on
 	Resources []string `json:"resources,omitempty,omitzero"`
 
-	// Until Or give duration_seconds; at most 14 days after from
+	// Until Or give duration_seconds; at most 14 days after from, 92 of a freeze
 	Until time.Time `json:"until,omitempty,omitzero"`
 
-	// Work The kind of work, maintenance if absent
+	// Work The kind of work, maintenance if absent; freeze keeps control from starting anything that ends what runs
 	Work string `json:"work,omitempty,omitzero"`
 }
 
@@ -5669,6 +5693,9 @@ type DeployAllocationParams struct {
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// DecideActionJSONRequestBody defines body for DecideAction for application/json ContentType.
+type DecideActionJSONRequestBody = Decision
+
 // PostAlertJSONRequestBody defines body for PostAlert for application/json ContentType.
 type PostAlertJSONRequestBody = NewAlert
 
@@ -5824,7 +5851,7 @@ type ServerInterface interface {
 	// GetAction One action
 	// (GET /actions/{id})
 	GetAction(c *fiber.Ctx, id QueryID) error
-	// DecideAction Approve, cancel or dry-run an action
+	// DecideAction Approve, cancel or dry-run an action, or override a freeze for it
 	// (POST /actions/{id}/{verb})
 	DecideAction(c *fiber.Ctx, id QueryID, verb DecideActionParamsVerb, params DecideActionParams) error
 	// ListAgents List the servers of the inventory by name, with the state of their node agents
@@ -14558,6 +14585,7 @@ type DecideActionRequestObject struct {
 	ID     QueryID                `json:"id"`
 	Verb   DecideActionParamsVerb `json:"verb"`
 	Params DecideActionParams
+	Body   *DecideActionJSONRequestBody
 }
 
 type DecideActionResponseObject interface {
@@ -21268,7 +21296,7 @@ type StrictServerInterface interface {
 	// GetAction One action
 	// (GET /actions/{id})
 	GetAction(ctx context.Context, request GetActionRequestObject) (GetActionResponseObject, error)
-	// DecideAction Approve, cancel or dry-run an action
+	// DecideAction Approve, cancel or dry-run an action, or override a freeze for it
 	// (POST /actions/{id}/{verb})
 	DecideAction(ctx context.Context, request DecideActionRequestObject) (DecideActionResponseObject, error)
 	// ListAgents List the servers of the inventory by name, with the state of their node agents
@@ -21839,6 +21867,23 @@ func (sh *strictHandler) DecideAction(ctx *fiber.Ctx, id QueryID, verb DecideAct
 	request.ID = id
 	request.Verb = verb
 	request.Params = params
+
+	var body DecideActionJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.DecideAction(ctx.UserContext(), request.(DecideActionRequestObject))

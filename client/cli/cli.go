@@ -1,6 +1,6 @@
 // Package cli makes commands of the OpenAPI document: `servers list`, `users create`, `allocations
 // get`. A route that the document has is a command; nothing is written by hand but `allocate` and
-// `release`, which people type most.
+// `release`, which people type most, and `plan`, which asks several.
 package cli
 
 import (
@@ -138,7 +138,7 @@ func Commands(document []byte, environ []string, stdin io.Reader, taken func(nam
 	for _, name := range sortedKeys(groups) {
 		out = append(out, groups[name])
 	}
-	for _, c := range []*cobra.Command{o.allocate(), o.release()} {
+	for _, c := range []*cobra.Command{o.allocate(), o.release(), o.plan()} {
 		if !taken(c.Name()) {
 			c.GroupID = Group
 			o.flags(c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,10 +35,12 @@ func (s *stack) control() []run.Component {
 		if err != nil {
 			return nil, fmt.Errorf("control: %w", err)
 		}
+		shared := &groups{inv: s.inv, db: s.db}
 		return control.New(s.cfg.Control.Config, control.Deps{
 			Log: s.log, Metrics: reg, Now: time.Now, DB: s.db, Records: s.records, Bus: s.bus, Inventory: place{s.inv}, Remediators: remediators,
 			Life: life.Bus{Bus: s.bus, Placer: s.enrich}, View: collectors.ViewOf, Holder: host, Faults: s.faults.Load(),
-			Maintenance: windows{s.inv, maintenance.New(s.db)}, Groups: &groups{inv: s.inv, db: s.db},
+			Maintenance: windows{s.inv, maintenance.New(s.db), shared}, Groups: shared, Freezes: windows{s.inv, maintenance.New(s.db), shared},
+			Costs: costs{s.inv, s.db},
 		})
 	}), s.lasting("configurations", func(reg prometheus.Registerer) (run.Component, error) {
 		remediators, err := s.remediators()
@@ -83,8 +86,9 @@ func outlets(inv *cmdb.Inventory) func(server string) []control.Outlet {
 
 // windows is the work that was declared, over an inventory.
 type windows struct {
-	inv   *cmdb.Inventory
-	store *maintenance.Store
+	inv    *cmdb.Inventory
+	store  *maintenance.Store
+	groups control.Groups
 }
 
 // Covering implements control.Maintenance.
@@ -95,7 +99,7 @@ func (w windows) Covering(ctx context.Context, t time.Time, resources ...string)
 	}
 	names := w.inv.Snapshot()
 	for _, m := range all {
-		if !m.Covers(t) {
+		if !m.Covers(t) || m.Work == schemas.WorkFreeze {
 			continue
 		}
 		for _, place := range m.Resources {
@@ -104,6 +108,32 @@ func (w windows) Covering(ctx context.Context, t time.Time, resources ...string)
 					return m, true, nil
 				}
 			}
+		}
+	}
+	return schemas.Maintenance{}, false, nil
+}
+
+// Frozen implements control.Freezes.
+func (w windows) Frozen(ctx context.Context, t time.Time, server string) (schemas.Maintenance, bool, error) {
+	all, err := w.store.Open(ctx, t)
+	if err != nil {
+		return schemas.Maintenance{}, false, err
+	}
+	all = slices.DeleteFunc(all, func(m schemas.Maintenance) bool { return m.Work != schemas.WorkFreeze || !m.Covers(t) })
+	if len(all) == 0 {
+		return schemas.Maintenance{}, false, nil
+	}
+	names := w.inv.Snapshot()
+	groups, err := w.groups.Of(ctx, server)
+	if err != nil {
+		return schemas.Maintenance{}, false, err
+	}
+	for _, m := range all {
+		if slices.ContainsFunc(m.Resources, func(place string) bool { return names.Covers(place, server) }) ||
+			slices.ContainsFunc(m.Pools, func(pool string) bool {
+				return slices.Contains(groups, control.Group{Scope: schemas.ScopePool, Name: pool})
+			}) {
+			return m, true, nil
 		}
 	}
 	return schemas.Maintenance{}, false, nil

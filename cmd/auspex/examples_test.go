@@ -36,7 +36,7 @@ func TestExamplesOfTheDocumentationAreRead(t *testing.T) {
 				t.Errorf("%s: %v", page, err)
 				continue
 			}
-			if keys["policies"] != nil || keys["budgets"] != nil {
+			if keys["policies"] != nil || keys["budgets"] != nil || keys["rules"] != nil {
 				if _, err := policy.Read(file); err != nil {
 					t.Errorf("%s: %v", page, err)
 				}

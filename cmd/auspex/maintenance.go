@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"auspex/internal/cmdb"
+	"auspex/internal/store/entity"
+	"auspex/internal/store/estate"
 	"auspex/internal/store/maintenance"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"
@@ -26,25 +28,28 @@ func maintenanceCommand(std IO) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 		Long: `Declare, list or end maintenance windows. What declared work makes a resource and all that is below it do (lost contact, restarts,
 links down, power lost) is no incident while its window is open, and control repairs nothing there. Everything else is told as ever, and
-what is still out some time after the end is told too.`,
+what is still out some time after the end is told too. A freeze (--work freeze) explains nothing: while it holds, control starts nothing
+that ends what runs on the servers.`,
 		Example: `  auspex maintenance declare dc1-r07 --for 2h --reason "new power supplies" --config auspex.yaml
   auspex maintenance declare pdu-r07-a --from 2026-03-01T22:00:00+08:00 --for 4h --reason "breaker test" --config auspex.yaml
+  auspex maintenance declare --pool prod --work freeze --until 2027-01-04T08:00:00Z --reason "year-end training" --config auspex.yaml
   auspex maintenance list --open --config auspex.yaml
   auspex maintenance end mw-1f2e3d4c5b --config auspex.yaml`,
 	}
 	f := &configFlags{}
-	on := func(cmd *cobra.Command, do func(context.Context, Config, *maintenance.Store) error) error {
+	on := func(cmd *cobra.Command, do func(context.Context, Config, *maintenance.Store, *sqldb.DB) error) error {
 		cfg, err := f.load(std)
 		if err != nil {
 			return usageError{err}
 		}
-		return onStore(cmd.Context(), cfg, func(db *sqldb.DB) error { return do(cmd.Context(), cfg, maintenance.New(db)) })
+		return onStore(cmd.Context(), cfg, func(db *sqldb.DB) error { return do(cmd.Context(), cfg, maintenance.New(db), db) })
 	}
 	var format, from, until string
 	var open bool
 	var lasts, grace time.Duration
 	var match map[string]string
 	r := maintenance.Request{By: shellUser()}
+	var pools []string
 	declare := &cobra.Command{
 		Use: "declare RESOURCE...", Short: "Declare a window and print its id", Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,8 +67,15 @@ what is still out some time after the end is told too.`,
 				*at.to = t
 			}
 			seconds := int(grace.Seconds())
-			r.Resources, r.Match, r.Seconds, r.Grace = args, match, int64(lasts.Seconds()), &seconds
-			return on(cmd, func(ctx context.Context, cfg Config, s *maintenance.Store) error {
+			r.Resources, r.Pools, r.Match, r.Seconds, r.Grace = args, pools, match, int64(lasts.Seconds()), &seconds
+			return on(cmd, func(ctx context.Context, cfg Config, s *maintenance.Store, db *sqldb.DB) error {
+				r.Pool = func(text string) (string, error) {
+					p, err := estate.New(db).Pool(ctx, text)
+					if errors.Is(err, entity.ErrNone) {
+						return "", usagef("there is no pool %s", text)
+					}
+					return p.Name, err
+				}
 				model, err := propagation.Load(cfg.Correlator.Faults...)
 				if err != nil {
 					return err
@@ -94,7 +106,11 @@ what is still out some time after the end is told too.`,
 				if m, err = s.Declare(ctx, m); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "auspex: %d resources, %s until %s\n", len(m.Resources), moment(m.From), moment(m.Until))
+				what := fmt.Sprintf("%d resources", len(m.Resources))
+				if len(m.Pools) > 0 {
+					what += fmt.Sprintf(" and %d pools", len(m.Pools))
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "auspex: %s, %s until %s\n", what, moment(m.From), moment(m.Until))
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), m.ID)
 				return err
 			})
@@ -105,7 +121,8 @@ what is still out some time after the end is told too.`,
 	declare.Flags().DurationVar(&lasts, "for", 0, "duration, in place of --until")
 	declare.Flags().DurationVar(&grace, "grace", schemas.DefaultGrace, "how long after the end what is still out is waited for")
 	declare.Flags().StringVar(&r.Reason, "reason", "", "what is done (required)")
-	declare.Flags().StringVar(&r.Work, "work", schemas.WorkMaintenance, "kind of work")
+	declare.Flags().StringVar(&r.Work, "work", schemas.WorkMaintenance, "kind of work; in a freeze control starts nothing that ends what runs")
+	declare.Flags().StringSliceVar(&pools, "pool", nil, "pools whose servers are frozen, with --work freeze")
 	declare.Flags().StringToStringVar(&match, "match", nil, "all resources with these attributes, such as kind=server,within=dc1-r07,model=X")
 	list := &cobra.Command{
 		Use: "list", Short: "List windows, the last declared first", Args: noArgs,
@@ -113,7 +130,7 @@ what is still out some time after the end is told too.`,
 			if format != "table" && format != "json" {
 				return usagef("--output: want table or json, got %q", format)
 			}
-			return on(cmd, func(ctx context.Context, _ Config, s *maintenance.Store) error {
+			return on(cmd, func(ctx context.Context, _ Config, s *maintenance.Store, _ *sqldb.DB) error {
 				return listMaintenance(ctx, s, open, format, cmd)
 			})
 		},
@@ -123,7 +140,7 @@ what is still out some time after the end is told too.`,
 	end := &cobra.Command{
 		Use: "end ID", Short: "End a window now", Args: exactArgs(1, "an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return on(cmd, func(ctx context.Context, _ Config, s *maintenance.Store) error {
+			return on(cmd, func(ctx context.Context, _ Config, s *maintenance.Store, _ *sqldb.DB) error {
 				_, err := s.End(ctx, args[0], shellUser(), 0, time.Now().UTC())
 				return err
 			})
@@ -163,8 +180,12 @@ func listMaintenance(ctx context.Context, s *maintenance.Store, open bool, forma
 				}
 				continue
 			}
-			names := strings.Join(m.Resources[:min(len(m.Resources), 3)], ",")
-			if n := len(m.Resources) - 3; n > 0 {
+			places := m.Resources
+			for _, pool := range m.Pools {
+				places = append(places, "pool "+pool)
+			}
+			names := strings.Join(places[:min(len(places), 3)], ",")
+			if n := len(places) - 3; n > 0 {
 				names += fmt.Sprintf(" and %d more", n)
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, m.State, moment(m.From), moment(m.End()), m.By, names, m.Reason)

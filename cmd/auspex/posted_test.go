@@ -123,7 +123,7 @@ policies:
     max_evidence_age: 1h
     ladder:
       - {kind: drain, verify: 1m}
-      - {kind: power_cycle, needs: [drain], destructive: true, verify: 1m, quiet: 1s}
+      - {kind: power_cycle, needs: [drain], destructive: true, verify: 1m, quiet: 1s, quorum: 1}
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}

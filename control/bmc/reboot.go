@@ -15,6 +15,9 @@ import (
 // restart.
 type reboot struct{ hand }
 
+// Outside implements control.Outside.
+func (r reboot) Outside() bool { return true }
+
 // Plan implements control.Remediator.
 func (r reboot) Plan(ctx context.Context, s control.Step) (sentence schemas.Sentence, err error) {
 	err = r.read(ctx, s.Server, func(c controller) error {

@@ -26,6 +26,10 @@ const (
 	SentUnanswered = "step.sent_unanswered"
 	Resumed        = "step.resumed"
 	WaitsApproval  = "step.waits_approval"
+	WaitsApprovals = "step.waits_approvals"
+	ApprovedBy     = "step.approved_by"
+	Overridden     = "step.overridden"
+	Progress       = "step.progress"
 	Listens        = "step.listens"
 	Held           = "step.held"
 	CancelledBy    = "step.cancelled_by"
@@ -183,12 +187,22 @@ const (
 	OwnerAgreed  = "check.owner_agreed"
 	InWindow     = "check.in_window"
 	NoWindow     = "check.no_window"
-	JobsNone     = "check.jobs_none"
-	JobsRun      = "check.jobs_run"
-	JobsForced   = "check.jobs_forced"
-	NoUpdate     = "check.no_update"
-	UpdateHolds  = "check.update_holds"
-	UpdateUnread = "check.update_unread"
+	Frozen       = "check.frozen"
+	NoFreeze     = "check.no_freeze"
+
+	FreezeOverridden = "check.freeze_overridden"
+
+	QuorumMet     = "check.quorum_met"
+	QuorumShort   = "check.quorum_short"
+	QuorumNone    = "check.quorum_none"
+	QuorumVouched = "check.quorum_vouched"
+	ModeHolds     = "check.mode_holds"
+	JobsNone      = "check.jobs_none"
+	JobsRun       = "check.jobs_run"
+	JobsForced    = "check.jobs_forced"
+	NoUpdate      = "check.no_update"
+	UpdateHolds   = "check.update_holds"
+	UpdateUnread  = "check.update_unread"
 )
 
 // templates are English; {name} is an argument. {age} is a duration in words;
@@ -202,6 +216,10 @@ var templates = map[string]string{
 	SentUnanswered: "sent; the answer is unknown: {error}",
 	Resumed:        "resumed after a restart; not sent again",
 	WaitsApproval:  "waits for approval",
+	WaitsApprovals: "waits for approval: {left} of {of} persons must still approve",
+	ApprovedBy:     "{who} approved, {n} of {of}",
+	Overridden:     "{who} overrode the change freeze: {why}",
+	Progress:       "sent at {time}; since then: {saw}",
 	Listens:        "waits until {server} is heard, so that its silence is noticed",
 	Held:           "held by {rail}: {why}",
 	CancelledBy:    "cancelled by {who}",
@@ -352,16 +370,26 @@ var templates = map[string]string{
 	SeenByNobody: "only posted alerts speak against {part}; none of our collectors saw its fault, so a person must approve",
 	InWindow:     "{server} is in maintenance window {window} by {by} until {until}; Auspex repairs nothing there meanwhile",
 	NoWindow:     "no maintenance window is open over {server}",
-	JobsNone:     "no job of the scheduler runs on {server}",
-	JobsRun:      "{n} jobs run on {server}: {jobs}; they end only where force is asked for",
-	JobsForced:   "{n} jobs on {server} end with it, as was asked for: {jobs}",
-	NoUpdate:     "no update of firmware is under way on {server}",
-	UpdateHolds:  "an update of firmware is under way on {server} ({task}); its power is left alone until it has ended",
-	UpdateUnread: "an update of firmware began on {server} and has not been seen to end, and its BMC does not answer: {error}",
-	NobodyHas:    "{server} is given to nobody",
-	OwnerAsked:   "{user} has {server}, so they or an admin must approve",
-	OwnerAgreed:  "{user} has {server}; {who} approved the step",
-	VouchedFor:   "none of our collectors saw the fault of {part}; {who} approved the step all the same",
+	Frozen:       "{by} froze {server} until {until} ({reason}); nothing that ends what runs there starts before, unless an admin overrides it",
+	NoFreeze:     "no change freeze holds for {server}",
+
+	FreezeOverridden: "{by} froze {server} until {until} ({reason}); {who} overrode it: {why}",
+
+	QuorumMet:     "{n} of {need} views saw the fault of {part}: {sources}",
+	QuorumShort:   "only {n} of {need} views saw the fault of {part}: {sources}; before its power is touched another must agree, or a person approve",
+	QuorumNone:    "no view tells of the fault of {part} by itself; before its power is touched {need} must, or a person approve",
+	QuorumVouched: "{n} of {need} views saw the fault of {part}; {who} approved the step all the same",
+	ModeHolds:     "the mode for {server} is {mode} now, in which nothing is sent",
+	JobsNone:      "no job of the scheduler runs on {server}",
+	JobsRun:       "{n} jobs run on {server}: {jobs}; they end only where force is asked for",
+	JobsForced:    "{n} jobs on {server} end with it, as was asked for: {jobs}",
+	NoUpdate:      "no update of firmware is under way on {server}",
+	UpdateHolds:   "an update of firmware is under way on {server} ({task}); its power is left alone until it has ended",
+	UpdateUnread:  "an update of firmware began on {server} and has not been seen to end, and its BMC does not answer: {error}",
+	NobodyHas:     "{server} is given to nobody",
+	OwnerAsked:    "{user} has {server}, so they or an admin must approve",
+	OwnerAgreed:   "{user} has {server}; {who} approved the step",
+	VouchedFor:    "none of our collectors saw the fault of {part}; {who} approved the step all the same",
 }
 
 // All returns the ids of all messages, sorted.

@@ -14,8 +14,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"auspex/internal/nearest"
-	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
 
@@ -27,6 +25,8 @@ type Set struct {
 	Policies []Policy `yaml:"policies"`
 	Budgets  Budgets  `yaml:"budgets"`
 	Breaker  Breaker  `yaml:"breaker"`
+	// Rules narrow what may be done, by policy, fault, pool and rung.
+	Rules []Rule `yaml:"rules,omitempty"`
 
 	records Records
 }
@@ -47,7 +47,9 @@ type Policy struct {
 	// MaxEvidenceAge is how old the incident's last change may be before a step
 	// that destroys state.
 	MaxEvidenceAge time.Duration `yaml:"max_evidence_age"`
-	Ladder         []Rung        `yaml:"ladder"`
+	// Approvals is how many persons must approve a step that waits for a person; 0 means 1.
+	Approvals int    `yaml:"approvals"`
+	Ladder    []Rung `yaml:"ladder"`
 }
 
 // Rung is a step of a ladder. Each is verified before the next begins.
@@ -67,6 +69,11 @@ type Rung struct {
 	// verified. Destructive rungs without it get DefaultQuiet; elsewhere 0 means
 	// that the rung repairs nothing and its effect alone is verified.
 	Quiet time.Duration `yaml:"quiet"`
+	// Approvals is how many persons must approve the rung, in every mode; 0 leaves it to the mode.
+	Approvals int `yaml:"approvals"`
+	// Quorum is how many views (host, board controller, network) must each have seen for themselves that
+	// the part or its server is bad; 0 is DefaultQuorum for what takes the power of a server away, else 1.
+	Quorum int `yaml:"quorum"`
 	// With are the parameters of kinds that take some: the settings of configure_gpu, the level of validate.
 	With With `yaml:"with"`
 }
@@ -182,82 +189,42 @@ func Read(name string) (Set, error) {
 	if err != nil {
 		return Set{}, fmt.Errorf("read policies: %w", err)
 	}
-	s, err := parse(b)
-	if err != nil {
-		return Set{}, fmt.Errorf("read policies %s: %w", name, err)
-	}
-	return s, nil
+	return read(name, b)
 }
 
-func parse(b []byte) (Set, error) {
+func parse(b []byte) (Set, error) { return read("", b) }
+
+// read reads the text of a policy file; what is wrong is said with the file, where there is one, and the line.
+func read(name string, b []byte) (Set, error) {
 	var s Set
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	dec.KnownFields(true)
-	if err := dec.Decode(&s); err != nil {
+	if err := dec.Decode(&s); err != nil && name != "" {
+		return Set{}, fmt.Errorf("read policies %s: %w", name, err)
+	} else if err != nil {
 		return Set{}, err
 	}
 	s.records = builtin()
-	return s, s.validate()
-}
-
-func (s *Set) validate() error {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(b, &doc); err != nil {
+		return Set{}, err
+	}
+	at := func(line int) string {
+		switch {
+		case line == 0 && name == "":
+			return ""
+		case line == 0:
+			return name + ": "
+		case name == "":
+			return fmt.Sprintf("line %d: ", line)
+		}
+		return fmt.Sprintf("%s:%d: ", name, line)
+	}
 	var errs []error
-	for i := range s.Budgets.Limits {
-		errs = append(errs, s.Budgets.Limits[i].check(i+1))
+	for _, w := range s.validate(lines{&doc}) {
+		errs = append(errs, fmt.Errorf("%s%w", at(w.line), w.error))
 	}
-	seen := map[string]string{}
-	for i := range s.Policies {
-		p := &s.Policies[i]
-		if p.Name == "" || len(p.Ladder) == 0 {
-			errs = append(errs, fmt.Errorf("policy %d: name and ladder are required", i+1))
-		}
-		if p.MinConfidence < 0 || p.MinConfidence > 1 {
-			errs = append(errs, fmt.Errorf("policy %s: min_confidence is %g; a probability is 0 to 1", p.Name, p.MinConfidence))
-		}
-		for _, f := range p.Faults {
-			if other, dup := seen[f]; dup {
-				errs = append(errs, fmt.Errorf("policy %s: fault %s is already in policy %s", p.Name, f, other))
-			}
-			seen[f] = p.Name
-		}
-		var kinds []string
-		for j := range p.Ladder {
-			r := &p.Ladder[j]
-			if known := schemas.ActionKinds(); !slices.Contains(known, r.Kind) {
-				errs = append(errs, unknownKind(p.Name, r.Kind, known))
-			}
-			if r.Destructive && !r.Person && r.Quiet == 0 {
-				r.Quiet = DefaultQuiet
-			}
-			if r.Quiet < 0 {
-				errs = append(errs, fmt.Errorf("policy %s: quiet time of rung %s is negative", p.Name, r.Kind))
-			}
-			for _, err := range r.With.check(r.Kind) {
-				errs = append(errs, fmt.Errorf("policy %s: rung %s: %w", p.Name, r.Kind, err))
-			}
-			if r.Kind == KindUncordon &&
-				!slices.ContainsFunc(p.Ladder[:j], func(b Rung) bool { return b.Repairs() && slices.Contains(r.Needs, b.Kind) }) {
-				errs = append(errs, fmt.Errorf("policy %s: uncordon must name a repair in needs: an earlier rung with a quiet time", p.Name))
-			}
-			for _, n := range r.Needs {
-				if !slices.Contains(kinds, n) {
-					errs = append(errs, fmt.Errorf("policy %s: rung %s needs %s, which is not an earlier rung", p.Name, r.Kind, n))
-				}
-			}
-			if r.Destructive && r.Verify <= 0 {
-				errs = append(errs, fmt.Errorf("policy %s: rung %s is destructive and has no verify time", p.Name, r.Kind))
-			}
-			kinds = append(kinds, r.Kind)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func unknownKind(policy, kind string, known []string) error {
-	if near := nearest.Words(kind, slices.Values(known), 1); len(near) > 0 {
-		return fmt.Errorf("policy %s: unknown rung %q; the nearest known is %s", policy, kind, near[0])
-	}
-	return fmt.Errorf("policy %s: unknown rung %q", policy, kind)
+	return s, errors.Join(errs...)
 }
 
 // For returns the policy of a fault.

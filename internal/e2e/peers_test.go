@@ -238,7 +238,7 @@ func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
 		"collectors.ipmi={interval: 1s, sensor_interval: 2s}",
 		"--set", "collectors.slurm.interval=1s", "--set", "collectors.slurm.url="+rest, "--set", "collectors.slurm.token_file="+tokenFile,
 		"--set", "control.slurm.url="+rest, "--set", "control.slurm.token_file="+tokenFile, "--set", "control.slurm.scontrol=["+scontrol+"]",
-		"--set", "control.policies=testdata/policy.yaml", "--mode", "enforce", "--set", "store.clickhouse=off")
+		"--set", "control.policies=testdata/host.yaml", "--mode", "enforce", "--set", "store.clickhouse=off")
 	for _, node := range []string{"gpu1", "gpu2", "gpu3", "gpu4"} {
 		if strings.Contains(tool("scontrol", "-o", "show", "node", node), "DRAIN") {
 			tool("scontrol", "update", "NodeName="+node, "State=RESUME")

@@ -9,13 +9,17 @@ from .transport import Transport, _part
 
 Accepted = TypedDict("Accepted", {
     "action": str,
+    "detail": NotRequired[str],
     "intent": str,
     "verb": NotRequired[str],
 })
 
 Action = TypedDict("Action", {
     "actor": NotRequired[str],
+    "approvals": NotRequired[list["Approval"]],
+    "approvals_needed": NotRequired[int],
     "attempt": int,
+    "blast_radius": NotRequired["BlastRadius"],
     "created": str,
     "detail": NotRequired[str],
     "detail_sentence": NotRequired["Sentence"],
@@ -25,8 +29,10 @@ Action = TypedDict("Action", {
     "kind": str,
     "ladder": NotRequired[list[str]],
     "mode": str,
+    "override": NotRequired["Approval"],
     "rails": list["Rail"],
     "reason": str,
+    "requester": NotRequired[str],
     "rung": int,
     "sent_at": NotRequired[str],
     "sentence": NotRequired["Sentence"],
@@ -187,6 +193,13 @@ AllocationStatus = TypedDict("AllocationStatus", {
     "workflows": list["Workflow"],
 })
 
+Approval = TypedDict("Approval", {
+    "by": str,
+    "reason": NotRequired[str],
+    "time": str,
+    "user": NotRequired[str],
+})
+
 Asset = TypedDict("Asset", {
     "attrs": dict[str, str],
     "change": str,
@@ -262,6 +275,16 @@ BiosRequest = TypedDict("BiosRequest", {
     "attributes": dict[str, str],
     "force": NotRequired[bool],
     "reset": NotRequired[bool],
+})
+
+BlastRadius = TypedDict("BlastRadius", {
+    "gpu_hours": float,
+    "gpus": int,
+    "jobs": list["JobAtRisk"],
+    "owners": list[str],
+    "servers": list[str],
+    "time": str,
+    "unknown": NotRequired[int],
 })
 
 Breaker = TypedDict("Breaker", {
@@ -509,6 +532,10 @@ CreatedToken = TypedDict("CreatedToken", {
 Credential = TypedDict("Credential", {
     "code": NotRequired[str],
     "token": NotRequired[str],
+})
+
+Decision = TypedDict("Decision", {
+    "reason": NotRequired[str],
 })
 
 Delivery = TypedDict("Delivery", {
@@ -1071,6 +1098,15 @@ IncidentRecord = TypedDict("IncidentRecord", {
     "wrong": int,
 })
 
+JobAtRisk = TypedDict("JobAtRisk", {
+    "gpu_hours": float,
+    "gpus": int,
+    "id": str,
+    "name": NotRequired[str],
+    "owner": NotRequired[str],
+    "since": NotRequired[str],
+})
+
 JoinToken = TypedDict("JoinToken", {
     "accept": bool,
     "created": str,
@@ -1147,6 +1183,7 @@ Maintenance = TypedDict("Maintenance", {
     "from": str,
     "grace_seconds": int,
     "id": str,
+    "pools": NotRequired[list[str]],
     "reason": str,
     "resources": list[str],
     "source": str,
@@ -1304,6 +1341,7 @@ NewMaintenance = TypedDict("NewMaintenance", {
     "from": NotRequired[str],
     "grace_seconds": NotRequired[int],
     "match": NotRequired[dict[str, str]],
+    "pools": NotRequired[list[str]],
     "reason": str,
     "resources": NotRequired[list[str]],
     "until": NotRequired[str],
@@ -2109,9 +2147,9 @@ class Api(Transport):
         answer: "Action" = self._do("GET", f"/actions/{_part(id)}")
         return answer
 
-    def decide_action(self, id: str, verb: str) -> "Accepted":
-        """Approve, cancel or dry-run an action."""
-        answer: "Accepted" = self._do("POST", f"/actions/{_part(id)}/{_part(verb)}", once=True)
+    def decide_action(self, id: str, verb: str, body: "Decision" | None = None) -> "Accepted":
+        """Approve, cancel or dry-run an action, or override a freeze for it."""
+        answer: "Accepted" = self._do("POST", f"/actions/{_part(id)}/{_part(verb)}", once=True, body=body)
         return answer
 
     def list_agents(self, *, state: Literal["answers", "unheard", "lost", "refuses", "none", "away"] | None = None, sort: Literal["server", "-server", "rack", "-rack", "state", "-state"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AgentList":

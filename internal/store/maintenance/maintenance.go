@@ -262,8 +262,12 @@ func subject(m *schemas.Maintenance) string {
 const auditNames = 20
 
 func detail(m *schemas.Maintenance) string {
-	names := strings.Join(m.Resources[:min(len(m.Resources), auditNames)], ",")
-	if n := len(m.Resources) - auditNames; n > 0 {
+	places := slices.Clone(m.Resources)
+	for _, pool := range m.Pools {
+		places = append(places, "pool "+pool)
+	}
+	names := strings.Join(places[:min(len(places), auditNames)], ",")
+	if n := len(places) - auditNames; n > 0 {
 		names += fmt.Sprintf(" and %d more", n)
 	}
 	return fmt.Sprintf("%s from %s until %s: %s", names, m.From.UTC().Format(time.RFC3339), m.Until.UTC().Format(time.RFC3339), m.Reason)

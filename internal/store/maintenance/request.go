@@ -3,6 +3,7 @@ package maintenance
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -38,8 +39,11 @@ type Request struct {
 	Seconds     int64             // in place of Until
 	Grace       *int              // seconds; nil is the default
 	Reason      string
-	Work        string // "" is maintenance
-	By          string
+	Pools       []string // whose servers a freeze is for, by name
+	// Pool resolves the name of a pool; nil knows of none.
+	Pool func(text string) (string, error)
+	Work string // "" is maintenance
+	By   string
 }
 
 // Window returns the window that is asked for, without an id. find resolves a name.
@@ -56,11 +60,15 @@ func (r Request) Window(
 	if r.From.IsZero() {
 		m.From = now
 	}
+	most := schemas.MaxMaintenance
+	if m.Work == schemas.WorkFreeze {
+		most = schemas.MaxFreeze
+	}
 	switch {
 	case r.Seconds != 0 && !r.Until.IsZero():
 		return m, bad("duration_seconds", "The end and the duration are both given.")
-	case r.Seconds < 0 || r.Seconds > int64(schemas.MaxMaintenance/time.Second):
-		return m, bad("duration_seconds", "It would last %d s; a window lasts at most %s.", r.Seconds, schemas.MaxMaintenance)
+	case r.Seconds < 0 || r.Seconds > int64(most/time.Second):
+		return m, bad("duration_seconds", "It would last %d s; a window lasts at most %s.", r.Seconds, most)
 	case r.Seconds != 0:
 		m.Until = m.From.Add(time.Duration(r.Seconds) * time.Second)
 	case r.Until.IsZero():
@@ -91,13 +99,26 @@ func (r Request) Window(
 	m.Resources = append(m.Resources, found...)
 	slices.Sort(m.Resources)
 	m.Resources = slices.Compact(m.Resources)
+	for _, text := range r.Pools {
+		if r.Pool == nil || m.Work != schemas.WorkFreeze {
+			return m, bad("pools", "A freeze alone is declared for a pool; %s is declared for resources.", m.Work)
+		}
+		name, err := r.Pool(text)
+		if err != nil {
+			return m, err
+		}
+		m.Pools = append(m.Pools, name)
+	}
 	switch n := len(m.Resources); {
+	case n == 0 && len(m.Pools) > 0:
 	case n == 0:
 		return m, bad("resources", "On what? Nothing is named, and nothing matches.")
 	case n > maxPlaces:
 		return m, bad("resources", "%d resources; a window has at most %d. Name the racks, rows or PDUs that hold them.", n, maxPlaces)
 	}
 	works, kinds := model.Works()
+	works, kinds = append(slices.Clone(works), schemas.WorkFreeze), maps.Clone(kinds)
+	kinds[schemas.WorkFreeze] = schemas.FreezeKinds()
 	if !slices.Contains(works, m.Work) {
 		return m, bad("work", "There is no kind of work %q; there is: %s.", m.Work, strings.Join(works, ", "))
 	}

@@ -46,8 +46,22 @@ const railText = (rail) => {
   return !rail.ok && text ? `${label}: ${text}` : rail.limit ? `${label} ${t(BOUND[rail.name] ?? 'rail.of', { value: figure(rail, rail.value), limit: figure(rail, rail.limit) })}` : label;
 };
 
+/** Who approved an action, of how many who must; and who let it through a freeze. */
+const Approvals = ({ action }) => {
+  const given = action.approvals ?? [];
+  const count = t('act.approvals', { given: given.length, needed: action.approvals_needed });
+  return html`${action.approvals_needed > 0 && html`<p class="dim approvals">${given.length > 0 ? t('act.approvals_by', { count, who: given.map((v) => v.by).join(t('fleet.comma')) }) : count}</p>`}
+    ${action.override && html`<p class="dim">${t('act.overridden', { who: action.override.by, why: action.override.reason })}</p>`}`;
+};
+
+/** What a step would end: servers, GPUs, jobs and the hours that they computed. */
+export const Blast = ({ of }) => html`<p class="blast"><b>${t('blast.title')}</b> ${t('blast.sum', { servers: of.servers.length, gpus: of.gpus, jobs: of.jobs.length })}${of.gpu_hours > 0 && html`${t('fleet.comma')}${t('blast.hours', { hours: fmt.num(Math.round(of.gpu_hours * 10) / 10) })}`}${of.unknown > 0 && html`${t('fleet.comma')}${t('blast.unknown', { n: of.unknown })}`}
+  ${of.jobs.length > 0 && html`<br /><span class="dim">${of.jobs.slice(0, MOST_JOBS).map((job) => (job.owner ? t('blast.job', { job: job.name || job.id, owner: job.owner }) : job.name || job.id)).join(t('fleet.comma'))}${of.jobs.length > MOST_JOBS && ` ${t('more', { n: of.jobs.length - MOST_JOBS })}`}</span>`}
+  ${of.jobs.length === 0 && of.owners.length > 0 && html`<br /><span class="dim">${t('blast.owners', { who: of.owners.join(t('fleet.comma')) })}</span>`}</p>`;
+const MOST_JOBS = 4;
+
 /** Whether this person may act now, and if not, why. */
-const WHO = { enrol: 'engineers', allocate: 'engineers', inventory: 'engineers' };
+const WHO = { assign: 'admins', enrol: 'engineers', allocate: 'engineers', inventory: 'engineers' };
 
 export function useMay(right) {
   const me = useApi('me').data;
@@ -67,7 +81,7 @@ function Ask({ action, onClose, onDone }) {
     if (sent.current) return;
     sent.current = newKey();
     setBusy(true);
-    post(`actions/${encodeURIComponent(action.id)}/approve`, {}, sent.current).then(() => onDone(t('act.sent')), (failure) => { sent.current = null; setBusy(false); setError(failure); });
+    post(`actions/${encodeURIComponent(action.id)}/approve`, {}, sent.current).then((answer) => onDone(answer?.detail ? t('act.still', { still: t('act.two_persons') }) : t('act.sent')), (failure) => { sent.current = null; setBusy(false); setError(failure); });
   };
   const destructive = DESTRUCTIVE.has(action.kind);
   return html`<dialog class="ask" ref=${dialog} aria-labelledby="ask-title">
@@ -75,36 +89,68 @@ function Ask({ action, onClose, onDone }) {
     <p>${whyOf(action)}</p>
     ${detailOf(action) && html`<p class="text-2">${detailOf(action)}</p>`}
     <p class=${destructive ? 'c-warning' : 'dim'}>${t(destructive ? 'act.irreversible' : 'act.reversible')}.</p>
+    ${action.blast_radius && html`<${Blast} of=${action.blast_radius} />`}
+    <${Approvals} action=${action} />
     ${action.rails.length > 0 && html`<h3>${t('act.rails')}</h3><${Rails} rails=${action.rails} />`}
     ${error && html`<p class="c-critical" role="alert">${error.message} ${error.hint}</p>`}
     <footer><button class="btn" onClick=${onClose}>${t('act.back')}</button><button class="btn primary" disabled=${busy} autofocus onClick=${approve}>${actionText(action)}</button></footer>
   </dialog>`;
 }
 
+/** Asks an admin why a freeze does not hold for an action. */
+function Override({ action, onClose, onDone }) {
+  const dialog = useModal(onClose);
+  const [reason, setReason] = useState('');
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  useKeys({ modal: true, Escape: onClose });
+  const send = (event) => {
+    event.preventDefault();
+    setBusy(true);
+    post(`actions/${encodeURIComponent(action.id)}/override`, { reason }).then(() => onDone(t('act.override_sent')), (failure) => { setBusy(false); setError(failure); });
+  };
+  return html`<dialog class="ask" ref=${dialog} aria-labelledby="override-title"><form onSubmit=${send}>
+    <h2 id="override-title">${t('act.override')}</h2>
+    <p>${actionText(action)}</p>
+    <p class="text-2">${textOf(freezeOf(action).sentence, freezeOf(action).detail)}</p>
+    ${action.blast_radius && html`<${Blast} of=${action.blast_radius} />`}
+    <div class="form"><label for="override-why">${t('act.override_why')}</label><input id="override-why" class="field" required maxlength="500" value=${reason} onInput=${(e) => setReason(e.target.value)} /></div>
+    ${error && html`<p class="c-critical" role="alert">${error.message} ${error.hint}</p>`}
+    <footer><button type="button" class="btn" onClick=${onClose}>${t('act.back')}</button><button class="btn primary" disabled=${busy}>${t('act.override')}</button></footer>
+  </form></dialog>`;
+}
+/** The check of a freeze that holds an action. */
+const freezeOf = (action) => action.rails.find((rail) => rail.name === 'change_freeze' && !rail.ok);
+
 const CANCELLABLE = ['proposed', 'waiting', 'approved'];
 
 /** Approve, dry run and cancel. The keys a and d work on the `first` one of a page. */
 export function Decide({ action, first }) {
   const [asking, setAsking] = useState(false);
+  const [overriding, setOverriding] = useState(false);
   const [note, setNote] = useState(null);
   const [busy, setBusy] = useState(false);
   const denied = useMay('approve');
+  const mayOverride = !useMay('assign');
   const waits = action.state === 'waiting';
+  const approvable = waits && (!isAsked(action) || action.approvals_needed > 0);
   const ask = (verb, text) => {
     setBusy(true);
     post(`actions/${encodeURIComponent(action.id)}/${verb}`).then(() => setNote(text), (e) => setNote(`${e.message} ${e.hint ?? ''}`)).then(() => setBusy(false));
   };
   const dry = () => ask('dry-run', t('act.dry_sent'));
-  useKeys(first && !denied && waits && !isAsked(action) ? { a: () => setAsking(true), d: dry } : {});
+  useKeys(first && !denied && approvable ? { a: () => setAsking(true), d: dry } : {});
   if (!CANCELLABLE.includes(action.state) || isManual(action) || (isDry(action) && !waits)) return note && html`<p class="feedback" role="status">${note}</p>`;
   const off = Boolean(denied) || busy;
   return html`<div class="decide">
-    ${waits && !isAsked(action) && html`<button class="btn primary" disabled=${off} title=${denied ?? undefined} onClick=${() => setAsking(true)}>${t('act.approve')}${first && html`<kbd>a</kbd>`}</button>
+    ${approvable && html`<button class="btn primary" disabled=${off} title=${denied ?? undefined} onClick=${() => setAsking(true)}>${t('act.approve')}${first && html`<kbd>a</kbd>`}</button>
     <button class="btn" disabled=${off} onClick=${dry}>${t('act.dry_run')}${first && html`<kbd>d</kbd>`}</button>`}
     <button class="btn" disabled=${off} onClick=${() => ask('cancel', t('act.was_cancelled'))}>${t('act.cancel')}</button>
+    ${waits && mayOverride && freezeOf(action) && html`<button class="btn" disabled=${off} onClick=${() => setOverriding(true)}>${t('act.override')}</button>`}
     ${denied && html`<p class="dim">${denied}</p>`}
     ${note && html`<p class="feedback" role="status">${note}</p>`}
     ${asking && html`<${Ask} action=${action} onClose=${() => setAsking(false)} onDone=${(text) => { setAsking(false); setNote(text); }} />`}
+    ${overriding && html`<${Override} action=${action} onClose=${() => setOverriding(false)} onDone=${(text) => { setOverriding(false); setNote(text); }} />`}
   </div>`;
 }
 
@@ -130,12 +176,14 @@ export function ActionCard({ action, first, wide }) {
   const checks = action.rails.length > 0 && html`<${Rails} rails=${action.rails} />`;
   return html`<article class=${cls('action', waits && 'waits', wide && 'wide')}>
     <header><${Shape} kind=${kind} token=${token} size=${13} /><h3>${actionText(action)}</h3><span class=${`c-${token}`}>${stateText(action)}</span></header>
-    ${wide && action.incident && html`<p class="from dim"><a href=${href(`incidents/${action.incident}`)}>${action.incident}</a>${action.attempt > 1 && html` · ${t('act.attempt', { n: action.attempt })}`}</p>`}
+    ${wide && action.incident && html`<p class="from dim"><a href=${href(`incidents/${action.incident}`)}>${action.incident}</a>${action.attempt > 1 && html` · ${t('act.attempt', { n: action.attempt })}`} · ${t('act.mode', { mode: name('mode', action.mode) })}</p>`}
     ${wide && waits && action.incident ? html`<${Ladder} action=${action} />` : html`<div class="plan">
       ${(wide || !action.incident) && whyOf(action) && html`<p class="text-2">${whyOf(action)}</p>`}
       ${detailOf(action) && html`<p>${detailOf(action)}</p>`}
       ${proofOf(action) && html`<p class="dim">${t('act.verified', { by: proofOf(action) })}</p>`}
     </div>`}
+    ${(waits || action.state === 'proposed') && action.blast_radius && html`<${Blast} of=${action.blast_radius} />`}
+    <${Approvals} action=${action} />
     ${['done', 'cancelled'].includes(action.state) ? checks && html`<details class="checked"><summary>${t('act.rails_n', { n: action.rails.length })}</summary>${checks}</details>` : checks}
     <${Decide} action=${action} first=${first} />
   </article>`;
