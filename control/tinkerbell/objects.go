@@ -34,10 +34,10 @@ const (
 // left out: it holds the secrets of a template.
 type Workflow struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	Spec   WorkflowSpec   `json:"spec,omitempty"`
-	Status WorkflowStatus `json:"status,omitempty"`
+	Spec   WorkflowSpec   `json:"spec,omitzero"`
+	Status WorkflowStatus `json:"status,omitzero"`
 }
 
 // WorkflowSpec is what is wanted.
@@ -188,7 +188,7 @@ func (w *Workflow) touches(hardware string, macs []string) bool {
 // WorkflowList is a page of them.
 type WorkflowList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 	Items           []Workflow `json:"items"`
 }
 
@@ -196,16 +196,16 @@ type WorkflowList struct {
 // what others say in them.
 type Hardware struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	Spec HardwareSpec `json:"spec,omitempty"`
+	Spec HardwareSpec `json:"spec,omitzero"`
 }
 
 // HardwareSpec is what a server is.
 type HardwareSpec struct {
 	Interfaces []map[string]any `json:"interfaces,omitempty"`
 	Disks      []Disk           `json:"disks,omitempty"`
-	Metadata   map[string]any   `json:"metadata,omitempty"`
+	Metadata   map[string]any   `json:"metadata,omitzero"`
 	UserData   *string          `json:"userData,omitempty"`
 }
 
@@ -217,16 +217,16 @@ type Disk struct {
 // HardwareList is a page of them.
 type HardwareList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 	Items           []Hardware `json:"items"`
 }
 
 // Template is a Template.
 type Template struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	Spec TemplateSpec `json:"spec,omitempty"`
+	Spec TemplateSpec `json:"spec,omitzero"`
 }
 
 // TemplateSpec is its text.
