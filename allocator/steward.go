@@ -36,7 +36,7 @@ type Config struct {
 	Deploy   []string      `yaml:"deploy"`
 	Cleanup  []string      `yaml:"cleanup"`
 	Look     []string      `yaml:"validate"`
-	StepTime time.Duration `yaml:"step_time"` // for one step
+	StepTime time.Duration `yaml:"step_time"` // for one step; an installation has at least two hours
 	Notice   time.Duration `yaml:"notice"`    // before the end of an allocation, for its user
 	Grace    time.Duration `yaml:"grace"`     // for what is booked to become free
 	Poll     time.Duration `yaml:"poll"`

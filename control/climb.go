@@ -502,6 +502,8 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		become(a, schemas.ActionUnknown, messages.New(messages.NoReader, nil))
 		return c.save(ctx, k, a, r, time.Time{}, "unknown")
 	}
+	ender, _ := rem.(Ender)
+	uncertain = uncertain && ender == nil
 	if r.Repairs() {
 		c.attend(ctx, k).restarts(restarted(&r, *a), r.Silences())
 	}
@@ -536,6 +538,19 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			last = observed
 		}
 		late := c.d.Now().After(deadline)
+		if (late || gaveUp) && ender != nil && v == Pending && a.EffectAt.IsZero() {
+			call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
+			left := ender.End(call, step(k, *a, k.Decided))
+			cancel()
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if left != nil { // it may go on
+				c.d.Log.Warn("cannot end a step that is out of time", "action", a.ID, "server", k.Subject, "error", left)
+				uncertain, gaveUp = true, false
+				last = messages.New(messages.Both, messages.Args{"first": last, "second": messages.Error(left)})
+			}
+		}
 		switch {
 		case err == nil && v == Verified && r.Repairs():
 			a.EffectAt = c.d.Now().UTC()

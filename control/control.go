@@ -269,6 +269,13 @@ func (c *Controller) serve(ctx context.Context, ready func()) error {
 		}
 		return err
 	}
+	following := map[Follower]bool{} // one may do several kinds of steps
+	for _, r := range c.d.Remediators {
+		if f, ok := r.(Follower); ok && !following[f] {
+			following[f] = true
+			c.wg.Go(func() { f.Follow(ctx) })
+		}
+	}
 	errs := make(chan error, 5)
 	spawn := func(f func(context.Context) error) { c.wg.Go(func() { errs <- f(ctx) }) }
 	spawn(func(ctx context.Context) error {

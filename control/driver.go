@@ -77,6 +77,18 @@ type Settings struct {
 	Gate *bmc.Gate
 	// Tunnels reaches the agents that dial in; nil where none can.
 	Tunnels Tunnels
+	// Installs is what servers are installed with; nil where nobody knows.
+	Installs Installs
+}
+
+// Installs says what servers are installed with.
+type Installs interface {
+	// Hardware is the record of a server, by its name. An error that wraps ErrCannot is of a server
+	// that there is none of.
+	Hardware(ctx context.Context, server string) (schemas.HardwareRecord, error)
+	// Template is a version of a template, by its name; 0 is its latest. An error that wraps ErrCannot
+	// is of one that there is none of.
+	Template(ctx context.Context, name string, version int64) (schemas.Template, error)
 }
 
 // Outlet feeds a power supply of a server, as the inventory has it.
@@ -100,6 +112,25 @@ type Pursuer interface {
 	// restart too, so it asks again only for what the world shows as not done. An error
 	// that wraps ErrRejected means that the rest will not be done: the step has failed.
 	Pursue(ctx context.Context, s Step) error
+}
+
+// Ender is a remediator whose step goes on in the world until it is ended there, and can be told by
+// its id from every other: what is read of it is certain, also where the answer to it was lost.
+type Ender interface {
+	// End ends what a step has begun and not brought to its end. It may be called again.
+	End(ctx context.Context, s Step) error
+}
+
+// Compound is a remediator that does part of its step through others.
+type Compound interface {
+	// Through tells it of them, by kind of rung, before the first step.
+	Through(others map[string]Remediator)
+}
+
+// Follower is a remediator that follows the world by itself while control runs.
+type Follower interface {
+	// Follow returns when its context ends.
+	Follow(ctx context.Context)
 }
 
 // Secrets resolves a resource's credential reference.
@@ -181,6 +212,11 @@ func (d Drivers) Remediators(s Settings) (map[string]Remediator, error) {
 			case Reacher:
 				all[kind] = either{first, r}
 			}
+		}
+	}
+	for _, r := range all {
+		if c, ok := r.(Compound); ok {
+			c.Through(all)
 		}
 	}
 	return all, nil

@@ -197,12 +197,12 @@ func (r *Runner) step(ctx context.Context, w *schemas.Workflow, n int, gpus []st
 			st.Status = schemas.StepCompleted
 		case p.Failed:
 			st.Status = schemas.StepFailed
-		case r.now().Sub(st.StartedAt) > r.cfg.StepTime:
+		case r.now().Sub(st.StartedAt) > steps.Within(st.Name, r.cfg.StepTime):
 			late := reasons.TooLong
 			if st.Message != "" {
 				late = reasons.TooLongSo
 			}
-			st.Status, st.Message = schemas.StepFailed, reasons.Text(late, reasons.Args{"age": r.cfg.StepTime, "why": st.Message})
+			st.Status, st.Message = schemas.StepFailed, reasons.Text(late, reasons.Args{"age": steps.Within(st.Name, r.cfg.StepTime), "why": st.Message})
 		}
 		if st.Status != schemas.StepRunning {
 			break

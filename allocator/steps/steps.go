@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -43,6 +44,12 @@ type Driver interface {
 	// called again until the step is out of time.
 	Do(ctx context.Context, j Job) (Progress, error)
 }
+
+// lasting are steps that take longer than others, at most.
+var lasting = map[string]time.Duration{"install": 2 * time.Hour, "reinstall": 2 * time.Hour}
+
+// Within is how long a step may take, where others may take usual.
+func Within(name string, usual time.Duration) time.Duration { return max(usual, lasting[name]) }
 
 // Drivers finds the driver of a step.
 type Drivers map[string]Driver

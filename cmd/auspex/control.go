@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -15,9 +16,13 @@ import (
 	"auspex/control/keeper"
 	"auspex/control/life"
 	"auspex/internal/cmdb"
+	"auspex/internal/provision"
 	"auspex/internal/run"
 	"auspex/internal/store/configs"
+	"auspex/internal/store/entity"
+	"auspex/internal/store/estate"
 	"auspex/internal/store/maintenance"
+	"auspex/internal/store/provisioning"
 	"auspex/schemas"
 )
 
@@ -60,6 +65,7 @@ func (s *stack) remediators() (map[string]control.Remediator, error) {
 	return s.cfg.Control.Drivers.Remediators(control.Settings{
 		Log: s.log, Now: time.Now, Resource: func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) },
 		Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(), Outlets: outlets(s.inv),
+		Installs: installs{s.inv, estate.New(s.db), provisioning.New(s.db)},
 	})
 }
 
@@ -82,6 +88,47 @@ func outlets(inv *cmdb.Inventory) func(server string) []control.Outlet {
 		}
 		return out
 	}
+}
+
+// installs is what servers are installed with, over an inventory and what people say beside it.
+type installs struct {
+	inv          *cmdb.Inventory
+	estate       *estate.Store
+	provisioning *provisioning.Store
+}
+
+// Hardware implements control.Installs.
+func (i installs) Hardware(ctx context.Context, server string) (r schemas.HardwareRecord, err error) {
+	v, err := i.estate.Server(ctx, server)
+	if err != nil {
+		return r, unknown(err)
+	}
+	if !v.Present {
+		return r, fmt.Errorf("%w: %s has left the inventory", control.ErrCannot, server)
+	}
+	said, err := i.provisioning.Overrides(ctx, []string{v.ID})
+	if err != nil {
+		return r, err
+	}
+	o := said[v.ID]
+	return provision.Derive(i.inv.Snapshot(), &v, &o.HardwareOverrides), nil
+}
+
+// Template implements control.Installs.
+func (i installs) Template(ctx context.Context, name string, version int64) (t schemas.Template, err error) {
+	if t, err = i.provisioning.Template(ctx, name); err != nil || version == 0 || version == t.Version {
+		return t, unknown(err)
+	}
+	t.TemplateVersion, err = i.provisioning.Version(ctx, t.ID, version)
+	return t, unknown(err)
+}
+
+// unknown says of what there is none of that nothing can be done with it.
+func unknown(err error) error {
+	if errors.Is(err, entity.ErrNone) {
+		return fmt.Errorf("%w: %w", control.ErrCannot, err)
+	}
+	return err
 }
 
 // windows is the work that was declared, over an inventory.

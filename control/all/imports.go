@@ -7,4 +7,5 @@ import (
 	_ "auspex/control/bmc"        // registers
 	_ "auspex/control/kubernetes" // registers
 	_ "auspex/control/slurm"      // registers
+	_ "auspex/control/tinkerbell" // registers
 )

@@ -69,8 +69,8 @@ func withOrigin(c *api.Config, file string) *api.Config {
 	return c
 }
 
-// rest reads the files that say where the API is and who we are.
-func (c *Config) rest() (*rest.Config, error) {
+// Rest reads the files that say where the API is and who we are.
+func (c *Config) Rest() (*rest.Config, error) {
 	if c.InCluster {
 		cfg, err := rest.InClusterConfig()
 		if err != nil {
@@ -96,7 +96,7 @@ func (k *cluster) client() (*rest.RESTClient, error) {
 	if k.core != nil {
 		return k.core, nil
 	}
-	cfg, err := k.cfg.rest()
+	cfg, err := k.cfg.Rest()
 	if err != nil {
 		return nil, err
 	}

@@ -99,7 +99,7 @@ func (c *Config) CheckFiles() error {
 	if c.Kubeconfig == "" {
 		return nil
 	}
-	_, err := c.rest()
+	_, err := c.Rest()
 	return err
 }
 

@@ -116,6 +116,18 @@ const (
 	UpdateUnshown   = "step.update_unshown"
 	UpdateForgotten = "step.update_forgotten"
 
+	WouldInstall     = "step.would_install"
+	WouldInstallBare = "step.would_install_bare"
+	InstallNone      = "step.install_none"
+	InstallWaits     = "step.install_waits"
+	InstallHeld      = "step.install_held"
+	InstallAt        = "step.install_at"
+	InstallSays      = "step.install_says"
+	InstallDone      = "step.install_done"
+	InstallFailed    = "step.install_failed"
+	InstallLate      = "step.install_late"
+	InstallAway      = "step.install_away"
+
 	WouldACCycle = "step.would_ac_cycle"
 	ACAway       = "step.ac_away"
 	ACBack       = "step.ac_back"
@@ -305,6 +317,18 @@ var templates = map[string]string{
 	UpdateFailed:    "the update of {component} of {server} ended as {phase}, and its version is {version}: {words}",
 	UpdateUnshown:   "the update of {component} of {server} is completed, and its version is {version}",
 	UpdateForgotten: "the BMC of {server} knows no update under way, and {component} has version {version}",
+
+	WouldInstall:     "would install {server} with {template} through Tinkerbell, in {n} steps ({steps}), and start it from the network for that",
+	WouldInstallBare: "would install {server} with {template} through Tinkerbell, in {n} steps ({steps}), once the site starts it from the network",
+	InstallNone:      "Tinkerbell has no workflow of this step for {server}",
+	InstallWaits:     "the installation of {server} is {state}; no step has begun",
+	InstallHeld:      "the installation of {server} is {state}, and no step has begun: {words}",
+	InstallAt:        "the installation of {server} is at step {n} of {of}, {action} ({phase})",
+	InstallSays:      "the installation of {server} is at step {n} of {of}, {action} ({phase}): {words}",
+	InstallDone:      "all {of} steps of the installation of {server} succeeded, and it no longer starts from the network",
+	InstallFailed:    "the installation of {server} ended as {state} at step {n} of {of}, {action}, and it no longer starts from the network: {words}",
+	InstallLate:      "the installation of {server} had not ended within {age} and was taken away, and it no longer starts from the network: {saw}",
+	InstallAway:      "the Kubernetes API cannot be followed since {time} ({error}); before that: {saw}",
 
 	WouldACCycle: "would take the mains from {server} at {outlets} and give it back",
 	ACAway:       "{outlets} of {server} are {states}",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,11 +23,29 @@ const (
 	Digest    = "sha256"    // of the image, in hex
 )
 
+// The parameters of install, beside Version, which is a number here and the latest where it is not given.
+const (
+	Template = "template"    // its name
+	given    = "parameters." // before the name of each parameter of the template
+)
+
+// Parameters are those of a template among the parameters of install and reinstall, by their names there.
+func Parameters(with map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range with {
+		if name, ok := strings.CutPrefix(key, given); ok {
+			out[name] = value
+		}
+	}
+	return out
+}
+
 // within is how long what was asked for may take; other kinds have a usual time.
 var within = map[string]time.Duration{
 	"power_on": 5 * time.Minute, "set_boot": 2 * time.Minute, "uncordon": 2 * time.Minute, "reboot": 20 * time.Minute,
 	"reload_driver": 20 * time.Minute, "drain": 30 * time.Minute, kindValidate: 3 * time.Hour,
 	kindSetBIOS: 20 * time.Minute, kindUpdate: time.Hour, kindACCycle: 20 * time.Minute, kindResetBMC: 15 * time.Minute,
+	kindInstall: 2 * time.Hour, kindReinstall: 2 * time.Hour,
 }
 
 const usual = 10 * time.Minute

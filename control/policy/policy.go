@@ -88,7 +88,7 @@ func (r *Rung) Repairs() bool { return r.Quiet > 0 && !r.Person }
 // policy says of them.
 var ends = []string{
 	"reset_gpu", "reload_driver", "restart_service", "reboot", "power_cycle", "ac_cycle", "power_off", "nmi", "reset_bmc",
-	"reinstall", "install", "wipe", "update_firmware", "set_bios", "set_raid", "set_network",
+	kindReinstall, kindInstall, "wipe", "update_firmware", "set_bios", "set_raid", "set_network",
 }
 
 // EndsWhatRuns reports whether a rung is destructive, by the policy or by its kind.
@@ -100,7 +100,7 @@ func (r *Rung) EndsWhatRuns() bool {
 }
 
 // restarts are the kinds of rungs after which the drivers of a server are loaded anew.
-var restarts = []string{kindReload, "reboot", "power_cycle", "ac_cycle"}
+var restarts = []string{kindReload, "reboot", "power_cycle", "ac_cycle", kindInstall, kindReinstall}
 
 // Restarts reports whether what a server's drivers count begins anew with the rung.
 func (r *Rung) Restarts() bool { return slices.Contains(restarts, r.Kind) }
@@ -119,6 +119,8 @@ const (
 	kindUpdate    = "update_firmware"
 	kindACCycle   = "ac_cycle"
 	kindResetBMC  = "reset_bmc"
+	kindInstall   = "install"
+	kindReinstall = "reinstall"
 )
 
 // KindUncordon is the rung that gives a server back to its scheduler.

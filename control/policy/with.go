@@ -53,6 +53,19 @@ var parameters = map[string]map[string]func(value string) error{
 	kindSetBoot:  {"target": device},
 	kindSetBIOS:  {Reset: truth},
 	kindUpdate:   {Component: word, Version: word, Image: word, Digest: digest},
+	// Beside those of the template, each with parameters. before its name.
+	kindInstall: {Template: word, Version: ordinal}, kindReinstall: {},
+}
+
+// open reports whether a kind takes a parameter whose name only the peer knows.
+func open(kind, name string) bool {
+	switch kind {
+	case kindSetBIOS: // an attribute
+		return name != Force
+	case kindInstall, kindReinstall:
+		return len(name) > len(given) && strings.HasPrefix(name, given)
+	}
+	return false
 }
 
 // BootTargets are what a server can be told to boot from once; none is what it is set to.
@@ -70,12 +83,14 @@ func (w *With) check(kind string) (errs []error) {
 	takes := parameters[kind]
 	for _, name := range slices.Sorted(maps.Keys(w.values)) {
 		valid, known := takes[name]
-		if !known && kind == kindSetBIOS && name != Force { // an attribute, which the controller knows
+		if !known && open(kind, name) {
 			valid, known = attribute, true
 		}
 		var err error
 		switch {
-		case len(takes) == 0:
+		case len(takes) == 0 && !known && kind == kindReinstall:
+			err = fmt.Errorf("unknown parameter %q; it takes those of its template, as parameters.NAME", name)
+		case len(takes) == 0 && !known:
 			err = errors.New("it takes no parameters")
 		case !known:
 			err = fmt.Errorf("unknown parameter %q; it takes %s", name, strings.Join(slices.Sorted(maps.Keys(takes)), ", "))
@@ -107,6 +122,9 @@ func (w *With) check(kind string) (errs []error) {
 			}
 		}
 	}
+	if _, ok := w.values[Template]; kind == kindInstall && !ok {
+		errs = append(errs, errors.New("it needs a template, as with: {template: ubuntu, version: 3}"))
+	}
 	if kind == kindConfigure && len(w.values) == 0 {
 		errs = append(errs, errors.New("it needs settings, as with: {power_limit: 500}"))
 	}
@@ -126,6 +144,13 @@ func word(value string) error {
 		return errors.New("it is empty")
 	}
 	return attribute(value)
+}
+
+func ordinal(value string) error {
+	if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < 1 {
+		return fmt.Errorf("%q is no version: a number from 1", value)
+	}
+	return nil
 }
 
 func digest(value string) error {

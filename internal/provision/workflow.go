@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -341,4 +342,28 @@ func Render(
 		}
 	}
 	return t.String(), steps, masked, nil
+}
+
+// Values are parameters that are given as texts, as a policy or a request has them: what the schema
+// of a template wants as another type than a string is read as JSON. The error is [Faults].
+func Values(b *schemas.TemplateBody, texts map[string]string) (map[string]any, error) {
+	p, faults := readSchema(b.Parameters)
+	if len(faults) > 0 {
+		return nil, faults.err()
+	}
+	out := make(map[string]any, len(texts))
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		out[name] = texts[name]
+		kind, _ := p.properties[name]["type"].(string)
+		if kind == "" || kind == "string" {
+			continue
+		}
+		var v any
+		if err := json.Unmarshal([]byte(texts[name]), &v); err != nil {
+			faults = append(faults, Fault{Field: "parameters." + name, Detail: "is no JSON of type " + kind})
+			continue
+		}
+		out[name] = v
+	}
+	return out, faults.err()
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"auspex/internal/provision"
 	"auspex/schemas"
 )
@@ -256,6 +258,22 @@ func TestSecretsAreReferencesAndMasked(t *testing.T) {
 	given["token"] = "secret:x"
 	_, _, _, err = provision.Render(t.Context(), b, given, record(), func(context.Context, string) (string, error) { return "[hunter2", nil })
 	if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "with its secrets filled in") {
+		t.Error(err)
+	}
+}
+
+func TestTextsBecomeWhatTheSchemaWants(t *testing.T) {
+	b := body(good)
+	b.Parameters = map[string]any{"type": "object", "properties": map[string]any{
+		"n": map[string]any{"type": "integer"}, "on": map[string]any{"type": "boolean"}, "list": map[string]any{"type": "array", "items": map[string]any{"type": "string"}},
+		"s": map[string]any{"type": "string"}, "any": map[string]any{},
+	}}
+	got, err := provision.Values(b, map[string]string{"n": "3", "on": "true", "list": `["a"]`, "s": "3", "any": "3", "strange": "x"})
+	want := map[string]any{"n": 3.0, "on": true, "list": []any{"a"}, "s": "3", "any": "3", "strange": "x"}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Error(d, err)
+	}
+	if _, err := provision.Values(b, map[string]string{"n": "secret value"}); err == nil || strings.Contains(err.Error(), "secret value") || !strings.Contains(err.Error(), "parameters.n: is no JSON of type integer") {
 		t.Error(err)
 	}
 }

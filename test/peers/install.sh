@@ -5,10 +5,10 @@ set -uo pipefail
 cd "$(dirname "$0")"
 cache=${PEERS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/auspex-peers}
 mkdir -p "$cache"
-all=(kafka chromium ipmi slurm postgres sushy sushytools schemathesis promtool alertmanager kube)
+all=(kafka chromium ipmi slurm postgres sushy sushytools schemathesis promtool alertmanager kube tinkerbell)
 names=("${@:-${all[@]}}")
 declare -A job
-compiled=(promtool alertmanager kube)
+compiled=(promtool alertmanager kube tinkerbell)
 one() { local began=$SECONDS; ./"$1".sh install >"$cache/install-$1.log" 2>&1 && echo "installed $1 ($((SECONDS - began)) s)"; }
 built=
 for n in "${names[@]}"; do

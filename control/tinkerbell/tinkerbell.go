@@ -1,0 +1,90 @@
+// Package tinkerbell registers the driver that installs servers through Tinkerbell: it gives
+// Tinkerbell the hardware, the rendered template and one workflow of a step, has the server start
+// from the network, and follows the workflow to its end. It changes and removes nothing but its own.
+package tinkerbell
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"auspex/control"
+	"auspex/control/kubernetes"
+)
+
+// Name is the driver's key in the configuration.
+const Name = "tinkerbell"
+
+func init() {
+	control.Register(Name, func() control.Driver { return defaults() })
+}
+
+func defaults() *Config {
+	return &Config{Namespace: "tink", Deadline: 90 * time.Minute, Boot: bootBMC}
+}
+
+// Config is how control reaches Tinkerbell. Without a kubeconfig and outside of a cluster's own it
+// does not.
+type Config struct {
+	Kubeconfig string `yaml:"kubeconfig"` // a file; may name a program that gets a token
+	Context    string `yaml:"context"`    // of the kubeconfig; empty is its current one
+	InCluster  bool   `yaml:"in_cluster"` // uses the service account of the pod that Auspex runs in
+	Namespace  string `yaml:"namespace"`  // that Tinkerbell watches
+	// Deadline is how long a workflow may take from its creation; then it is deleted and the
+	// installation has failed.
+	Deadline time.Duration `yaml:"deadline"`
+	// Boot is who has a server start from the network once its workflow waits: bmc does so through
+	// control.bmc, none leaves it to the site.
+	Boot string `yaml:"boot"`
+}
+
+const (
+	bootBMC  = "bmc"
+	bootNone = "none"
+)
+
+func (c *Config) validate() error {
+	if errs := validation.IsDNS1123Label(c.Namespace); len(errs) > 0 {
+		return fmt.Errorf("namespace: %q is none: %s", c.Namespace, strings.Join(errs, "; "))
+	}
+	if c.Deadline < time.Second { // which is how exactly it is written down
+		return errors.New("deadline must be a second or more")
+	}
+	if c.Boot != bootBMC && c.Boot != bootNone {
+		return fmt.Errorf("boot: want bmc or none, got %q", c.Boot)
+	}
+	if c.InCluster && c.Kubeconfig != "" {
+		return errors.New("kubeconfig and in_cluster are both set: name one of them")
+	}
+	return nil
+}
+
+// access is how the API is found and entered.
+func (c *Config) access() *kubernetes.Config {
+	return &kubernetes.Config{Kubeconfig: c.Kubeconfig, Context: c.Context, InCluster: c.InCluster}
+}
+
+// CheckFiles reads the kubeconfig.
+func (c *Config) CheckFiles() error { return c.access().CheckFiles() }
+
+// Remediators implements [control.Driver].
+func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if c.Kubeconfig == "" && !c.InCluster {
+		return nil, nil
+	}
+	if s.Now == nil {
+		s.Now = time.Now
+	}
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	i := newInstaller(*c, s)
+	return map[string]control.Remediator{kindInstall: i, kindReinstall: i}, nil
+}
