@@ -572,6 +572,7 @@ var decisions = map[apigen.DecideActionParamsVerb]struct {
 	apigen.Approve: {access.Approve, []string{schemas.ActionWaiting}},
 	apigen.Cancel:  {access.Cancel, []string{schemas.ActionProposed, schemas.ActionWaiting, schemas.ActionApproved}},
 	apigen.DryRun:  {access.DryRun, []string{schemas.ActionProposed, schemas.ActionWaiting}},
+	apigen.Resolve: {access.Cancel, []string{schemas.ActionProposed}},
 }
 
 // DecideAction implements the operation decideAction.
@@ -601,6 +602,11 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 			"Someone else may have decided already; read the action again.",
 		}
 	}
+	if r.Verb == apigen.Resolve && !a.Person {
+		return nil, problem{
+			http.StatusConflict, "wrong_state", fmt.Sprintf("Action %s is not a person's.", a.ID), "Approve or cancel it: Auspex does it and reads it back.",
+		}
+	}
 	if s.deps.Publisher == nil {
 		return nil, problem{http.StatusServiceUnavailable, "read_only", "This console cannot publish intents.", "Run a role that has the bus."}
 	}
@@ -608,6 +614,9 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 	intent := schemas.Intent{
 		ID: schemas.EventID("intent", a.ID, string(r.Verb), Caller(ctx).Name, key), Time: time.Now().UTC(), Site: a.Site, Verb: string(r.Verb),
 		Action: a.ID, Server: a.Server, Kind: a.Kind, Reason: a.Reason, Actor: Caller(ctx).Name,
+	}
+	if r.Verb == apigen.Resolve && r.Body != nil {
+		intent.Note = strings.Join(slices.DeleteFunc([]string{r.Body.Reference, r.Body.Note}, func(s string) bool { return s == "" }), ": ")
 	}
 	value, err := json.Marshal(intent)
 	if err != nil {

@@ -17,7 +17,14 @@ const (
 	verbApprove = "approve"
 	verbCancel  = "cancel"
 	verbDryRun  = "dry-run"
+	verbResolve = "resolve"
 	verbRequest = schemas.IntentRequest
+)
+
+// Verbs of ours by which a step becomes a person's.
+const (
+	verbPropose  = "propose"
+	verbEscalate = "escalate"
 )
 
 // onIntents stores what people decided before the bus is told that it was read.
@@ -70,6 +77,9 @@ func (c *Controller) decided(ctx context.Context) error {
 		case verbCancel:
 			a.Actor = d.actor
 			become(a, schemas.ActionCancelled, messages.New(messages.CancelledBy, messages.Args{"who": d.actor}))
+		case verbResolve:
+			a.Actor = d.actor
+			verified(a, resolved(d.actor, d.note))
 		case verbDryRun:
 			p, _ := c.policyOf(&d.climb)
 			if a.Rung < len(p.Ladder) {
@@ -79,7 +89,7 @@ func (c *Controller) decided(ctx context.Context) error {
 			}
 			become(a, a.State, c.tried(ctx, &d.climb, *a))
 		}
-		if err := c.saveDecision(ctx, d.climb.ID, a, d.verb); err != nil {
+		if err := c.saveDecision(ctx, &d.climb, a, d.verb); err != nil {
 			return err
 		}
 	}
@@ -95,10 +105,15 @@ func (c *Controller) tried(ctx context.Context, k *climb, a schemas.Action) sche
 // putIntent keeps a decision about an action that is still open to it; the last
 // one counts, but a trial replaces nothing. A proposal cannot be approved.
 func (s *store) putIntent(ctx context.Context, in schemas.Intent) (kept bool, err error) {
-	r, err := s.db.ExecContext(ctx, `INSERT INTO control_intents (action, verb, actor)
-SELECT id, CAST($2 AS TEXT), CAST($3 AS TEXT) FROM control_actions WHERE id=$1 AND (state=$4 OR state=$5 AND $2 <> $6)
-ON CONFLICT (action) DO UPDATE SET verb=excluded.verb, actor=excluded.actor WHERE excluded.verb <> $7`,
-		in.Action, in.Verb, in.Actor, schemas.ActionWaiting, schemas.ActionProposed, verbApprove, verbDryRun)
+	if in.Verb == verbResolve {
+		if ok, err := s.resolvable(ctx, in.Action); err != nil || !ok {
+			return false, err
+		}
+	}
+	r, err := s.db.ExecContext(ctx, `INSERT INTO control_intents (action, verb, actor, note)
+SELECT id, CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($8 AS TEXT) FROM control_actions WHERE id=$1 AND (state=$4 OR state=$5 AND $2 <> $6)
+ON CONFLICT (action) DO UPDATE SET verb=excluded.verb, actor=excluded.actor, note=excluded.note WHERE excluded.verb <> $7`,
+		in.Action, in.Verb, in.Actor, schemas.ActionWaiting, schemas.ActionProposed, verbApprove, verbDryRun, in.Note)
 	if err != nil {
 		return false, fmt.Errorf("store intent for %s: %w", in.Action, err)
 	}
@@ -118,12 +133,13 @@ func (s *store) intent(ctx context.Context, action string) (verb, actor string, 
 // decision is what a person said of a proposal.
 type decision struct {
 	verb, actor string
+	note        string
 	action      schemas.Action
 	climb       climb
 }
 
 func (s *store) decisions(ctx context.Context) ([]decision, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT i.verb, i.actor, a.doc, c.doc FROM control_intents i
+	rows, err := s.db.QueryContext(ctx, `SELECT i.verb, i.actor, i.note, a.doc, c.doc FROM control_intents i
 JOIN control_actions a ON a.id = i.action JOIN control_cases c ON c.id = a.case_id WHERE a.state=$1 ORDER BY i.action`, schemas.ActionProposed)
 	if err != nil {
 		return nil, fmt.Errorf("list decisions: %w", err)
@@ -133,7 +149,7 @@ JOIN control_actions a ON a.id = i.action JOIN control_cases c ON c.id = a.case_
 	for rows.Next() {
 		var d decision
 		var ad, cd string
-		if err := rows.Scan(&d.verb, &d.actor, &ad, &cd); err != nil {
+		if err := rows.Scan(&d.verb, &d.actor, &d.note, &ad, &cd); err != nil {
 			return nil, err
 		}
 		if err := errors.Join(json.Unmarshal([]byte(ad), &d.action), json.Unmarshal([]byte(cd), &d.climb)); err != nil {

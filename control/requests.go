@@ -334,7 +334,7 @@ func (c *Controller) freed(ctx context.Context, subject string) error {
 	if k == nil || k.State != caseFailed {
 		return nil
 	}
-	k.Cordoned = false
+	k.Cordoned, k.Quarantined = false, false
 	if err := c.store.saveCase(ctx, c.store.db, k); err != nil {
 		return err
 	}

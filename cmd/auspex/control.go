@@ -24,8 +24,9 @@ func (s *stack) control() []run.Component {
 		return nil
 	}
 	return []run.Component{s.lasting("control", func(reg prometheus.Registerer) (run.Component, error) {
+		resource := func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) }
 		remediators, err := s.cfg.Control.Drivers.Remediators(control.Settings{
-			Log: s.log, Now: time.Now, Resource: func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) },
+			Log: s.log, Now: time.Now, Resource: resource,
 			Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(), Outlets: outlets(s.inv),
 		})
 		if err != nil {
@@ -38,7 +39,7 @@ func (s *stack) control() []run.Component {
 		return control.New(s.cfg.Control.Config, control.Deps{
 			Log: s.log, Metrics: reg, Now: time.Now, DB: s.db, Records: s.records, Bus: s.bus, Inventory: place{s.inv}, Remediators: remediators,
 			Life: life.Bus{Bus: s.bus, Placer: s.enrich}, View: collectors.ViewOf, Holder: host, Faults: s.faults.Load(),
-			Maintenance: windows{s.inv, maintenance.New(s.db)}, Groups: &groups{inv: s.inv, db: s.db},
+			Maintenance: windows{s.inv, maintenance.New(s.db)}, Groups: &groups{inv: s.inv, db: s.db}, Resource: resource, Console: s.cfg.Notify.ExternalURL,
 		})
 	})}
 }
