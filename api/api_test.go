@@ -249,6 +249,8 @@ func TestBadRequestsAreExplained(t *testing.T) {
 		{http.MethodPost, "api/v1/actions/a-314/explode", nil, 400, "bad_parameter"},
 		{http.MethodPost, "api/v1/actions/a-310/approve", nil, 409, "wrong_state"},
 		{http.MethodPost, "api/v1/actions/a-308/cancel", nil, 409, "wrong_state"},
+		{http.MethodPost, "api/v1/actions/a-314/resolve", nil, 409, "wrong_state"},
+		{http.MethodPost, "api/v1/actions/a-307/resolve", body(`{"notes":"x"}`), 400, "bad_body"},
 		{http.MethodDelete, "api/v1/actions/a-314", nil, 405, "no_route"},
 	} {
 		a := w.send(t, tc.method, tc.path, access.RoleOperator, tc.change)
@@ -299,6 +301,29 @@ func TestDecisionsBecomeIntents(t *testing.T) {
 	}
 	if len(ids) != 2 || ids[0] == ids[1] {
 		t.Errorf("ids of intents: %v", ids)
+	}
+}
+
+func TestATicketIsResolvedInWords(t *testing.T) {
+	w := start(t, true)
+	intents := w.intents(t)
+	for said, want := range map[string]string{
+		"": "", `{}`: "", `{"note":"exchanged"}`: "exchanged", `{"reference":"OPS-17"}`: "OPS-17", `{"note":"exchanged","reference":"OPS-17"}`: "OPS-17: exchanged",
+	} {
+		change := body(said)
+		if said == "" {
+			change = nil
+		}
+		if a := w.send(t, http.MethodPost, "api/v1/actions/a-307/resolve", access.RoleOperator, change); a.status != http.StatusAccepted {
+			t.Fatalf("%s: %d %s", said, a.status, a.body)
+		}
+		i := <-intents
+		i.ID, i.Time = "", time.Time{}
+		if d := cmp.Diff(schemas.Intent{
+			Verb: "resolve", Action: "a-307", Server: "gpu-r07-02", Kind: "ticket", Reason: "i-1017", Actor: "operator", Note: want,
+		}, i); d != "" {
+			t.Error(said, d)
+		}
 	}
 }
 

@@ -568,6 +568,10 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			w.send(t, http.MethodPost, "api/v1/operations/gpu-r01-03/power", access.RoleAdmin, body(`{"action":"nmi"}`))
 			return "admin request nmi gpu-r01-03"
 		},
+		"poolServer": func() string {
+			w.send(t, http.MethodPost, "api/v1/servers/gpu-r01-03/pool", access.RoleEngineer, body(`{"action":"quarantine"}`))
+			return "engineer request quarantine gpu-r01-03"
+		},
 		"setServerBios": func() string {
 			w.send(t, http.MethodPost, "api/v1/servers/gpu-r01-03/bios", access.RoleEngineer, body(`{"attributes":{"BootMode":"Uefi"}}`))
 			return "engineer request set_bios gpu-r01-03"

@@ -687,7 +687,7 @@ func (w *world) seed(t *testing.T) {
 		a := schemas.Action{
 			ID: id, Time: now.Add(-ago), Created: now.Add(-ago - time.Second), Server: server, Target: target, Kind: kind, Reason: incident,
 			Incident: incident, Sentence: why, Mode: mode, Rung: rung, Attempt: 1, State: state, Rails: rails, Actor: "auspex",
-			Ladder: tries,
+			Ladder: tries, Person: kind == "ticket" || kind == "inspect_feed",
 		}
 		if why != nil {
 			inWords(why)

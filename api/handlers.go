@@ -578,6 +578,7 @@ var decisions = map[apigen.DecideActionParamsVerb]struct {
 	apigen.DryRun:  {access.DryRun, []string{schemas.ActionProposed, schemas.ActionWaiting}},
 	// Who may decide in the stead of whoever has a server: admins.
 	apigen.Override: {access.Assign, []string{schemas.ActionWaiting}},
+	apigen.Resolve: {access.Cancel, []string{schemas.ActionProposed}},
 }
 
 // DecideAction implements the operation decideAction.
@@ -607,10 +608,15 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 			"Someone else may have decided already; read the action again.",
 		}
 	}
+	if r.Verb == apigen.Resolve && !a.Person {
+		return nil, problem{
+			http.StatusConflict, "wrong_state", fmt.Sprintf("Action %s is not a person's.", a.ID), "Approve or cancel it: Auspex does it and reads it back.",
+		}
+	}
 	if s.deps.Publisher == nil {
 		return nil, problem{http.StatusServiceUnavailable, "read_only", "This console cannot publish intents.", "Run a role that has the bus."}
 	}
-	reason, detail := a.Reason, ""
+	reason, detail, note := a.Reason, "", ""
 	switch r.Verb {
 	case apigen.Approve:
 		if detail, err = approves(ctx, &a); err != nil {
@@ -624,11 +630,15 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 			return nil, problem{http.StatusConflict, "not_frozen", fmt.Sprintf("No freeze holds action %s.", a.ID), "Read the action again: something else holds it."}
 		}
 		reason = strings.TrimSpace(r.Body.Reason)
+	case apigen.Resolve:
+		if r.Body != nil {
+			note = strings.Join(slices.DeleteFunc([]string{r.Body.Reference, r.Body.Note}, func(s string) bool { return s == "" }), ": ")
+		}
 	}
 	key := cmp.Or(r.Params.IdempotencyKey, time.Now().Format(time.RFC3339Nano))
 	intent := schemas.Intent{
 		ID: schemas.EventID("intent", a.ID, string(r.Verb), Caller(ctx).Name, key), Time: time.Now().UTC(), Site: a.Site, Verb: string(r.Verb),
-		Action: a.ID, Server: a.Server, Kind: a.Kind, Reason: reason, Actor: Caller(ctx).Name, User: Caller(ctx).User,
+		Action: a.ID, Server: a.Server, Kind: a.Kind, Reason: reason, Actor: Caller(ctx).Name, User: Caller(ctx).User, Note: note,
 	}
 	value, err := json.Marshal(intent)
 	if err != nil {

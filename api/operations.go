@@ -123,6 +123,12 @@ func (s *Server) PowerServer(ctx context.Context, r apigen.PowerServerRequestObj
 	return apigen.PowerServer202JSONResponse{AskedJSONResponse: out}, err
 }
 
+// PoolServer implements the operation poolServer.
+func (s *Server) PoolServer(ctx context.Context, r apigen.PoolServerRequestObject) (apigen.PoolServerResponseObject, error) {
+	out, err := s.ask(ctx, r.ID, "", string(r.Body.Action), nil)
+	return apigen.PoolServer202JSONResponse{AskedJSONResponse: out}, err
+}
+
 // PowerServerOperation implements the operation powerServerOperation.
 func (s *Server) PowerServerOperation(
 	ctx context.Context, r apigen.PowerServerOperationRequestObject,

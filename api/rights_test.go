@@ -192,6 +192,7 @@ var rights = []right{
 	{op: "getGPUMetrics", needs: "viewer", of: holders, thing: "gpu", path: "gpus/X/metrics", ok: 200},
 	{op: "powerServer", needs: "engineer", of: holders, thing: "server", path: "servers/X/power", body: `{"action":"power_on"}`, ok: 202, agree: true},
 	{op: "powerServerOperation", needs: "engineer", of: holders, thing: "server", path: "operations/X/power", body: `{"action":"power_on"}`, ok: 202, agree: true},
+	{op: "poolServer", needs: "engineer", of: runners, thing: "server", path: "servers/X/pool", body: `{"action":"quarantine"}`, ok: 202, agree: true},
 	{op: "setServerBios", needs: "engineer", of: runners, thing: "server", path: "servers/X/bios", body: `{"attributes":{"BootMode":"Uefi"}}`, ok: 202, agree: true},
 	{op: "updateServerFirmware", needs: "engineer", of: runners, thing: "server", path: "servers/X/firmware", body: `{"component":"bmc","version":"1.2","image":"http://192.0.2.1/i","sha256":"` + strings.Repeat("0", 64) + `"}`, ok: 202, agree: true},
 	{op: "listOperations", needs: "viewer", path: "operations", ok: 200},

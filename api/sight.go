@@ -389,7 +389,7 @@ var tenantRules = map[string]rule{
 	"handleAlert": ruleOpen, "getAlertCorrelation": ruleOpen, "listIncidents": ruleOpen, "getIncident": ruleOpen,
 	"listPredictions": ruleOpen, "listActions": ruleOpen, "getAction": ruleOpen, "decideAction": ruleOpen,
 	"listOperations": ruleOpen, "getOperation": ruleOpen, "powerServer": ruleHas, "powerServerOperation": ruleHas,
-	"setServerBios": ruleRuns, "updateServerFirmware": ruleRuns, "updateServer": ruleRuns, "updateGPU": ruleRuns, "getServerConfig": ruleRuns,
+	"setServerBios": ruleRuns, "poolServer": ruleRuns, "updateServerFirmware": ruleRuns, "updateServer": ruleRuns, "updateGPU": ruleRuns, "getServerConfig": ruleRuns,
 	"putServerConfig": ruleRuns, "applyServerConfig": ruleRuns, "listServerConfigs": ruleRuns, "createGPUConfig": ruleRuns, "updateGPUConfig": ruleRuns,
 	"createWorkflow": ruleRunners, "declareMaintenance": ruleRunners, "updateMaintenance": ruleRunners, "deleteMaintenance": ruleRunners, "endMaintenance": ruleRunners,
 	"getGPUConfig": ruleHas, "listGPUConfigs": ruleHas, "applyGPUConfig": ruleHas,

@@ -42,7 +42,7 @@ func (c *Controller) work(ctx context.Context, k *climb) error {
 	cured := false
 	for i := range p.Ladder {
 		r := &p.Ladder[i]
-		if cured && r.Repairs() {
+		if cured && (r.Repairs() || r.Kind == kindQuarantine) {
 			continue // the part is back: no stronger repair is needed
 		}
 		a, done, err := c.rung(ctx, k, p, i)
@@ -66,12 +66,20 @@ func (c *Controller) work(ctx context.Context, k *climb) error {
 			state := caseCancelled
 			if k.Touched {
 				state = caseFailed
+				if !cured && r.Kind != kindQuarantine && a.State != schemas.ActionCancelled {
+					if err := c.quarantine(ctx, k, p, i); err != nil {
+						return err
+					}
+				}
 				if err := c.ticket(ctx, k, p, i); err != nil {
 					return err
 				}
 			}
 			return c.close(ctx, k, state)
 		}
+	}
+	if k.Quarantined { // it is not repaired, and counts as out of the pool by us until somebody gives it back
+		return c.close(ctx, k, caseFailed)
 	}
 	return c.close(ctx, k, caseDone)
 }
@@ -224,7 +232,7 @@ func (c *Controller) advance(ctx context.Context, k *climb, p policy.Policy, a *
 				return err
 			}
 			a.Rails = rails
-			return c.save(ctx, k, a, r, time.Time{}, "propose")
+			return c.save(ctx, k, a, r, time.Time{}, verbPropose)
 		}
 		return nil
 	}
@@ -272,6 +280,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	if !ok {
 		return end(schemas.ActionRefused, noDriver(a.Kind), "refuse")
 	}
+	before := k.Cordoned // by an earlier step, which a refusal of this one does not undo
 	shown, tried := "", (*schemas.Sentence)(nil)
 	var asked time.Time // when the step was first free to go
 	refreshed := c.d.Now()
@@ -415,7 +424,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	}
 	if errors.Is(err, ErrRejected) || errors.Is(err, ErrCannot) {
 		if takesOut(a.Kind) {
-			k.Cordoned = false
+			k.Cordoned = before
 		}
 		return end(schemas.ActionFailed, messages.Error(err), "fail")
 	}
@@ -567,6 +576,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			if releases(a.Kind) {
 				k.Cordoned = false
 			}
+			k.Quarantined = k.Quarantined || a.Kind == kindQuarantine
 			c.afterStep("verified " + a.Kind)
 			return c.save(ctx, k, a, r, time.Time{}, "done")
 		case gaveUp:
@@ -675,7 +685,7 @@ func (c *Controller) ticket(ctx context.Context, k *climb, p policy.Policy, at i
 	}
 	a = c.newAction(k, p, len(p.Ladder), 1, r)
 	become(&a, schemas.ActionProposed, messages.New(messages.ForPersonAfter, messages.Args{"kind": p.Ladder[at].Kind, "server": k.Subject}))
-	return c.save(ctx, k, &a, r, time.Time{}, "escalate")
+	return c.save(ctx, k, &a, r, time.Time{}, verbEscalate)
 }
 
 func (c *Controller) close(ctx context.Context, k *climb, state string) error {
@@ -705,7 +715,11 @@ func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r po
 	if a.Actor != "" && slices.Contains([]string{verbApprove, verbOverride, verbCancel, verbDryRun, verbRequest, "intend"}, verb) {
 		who = a.Actor
 	}
-	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, who, verb); err != nil {
+	tell, err := c.ticketOf(ctx, k, a, verb)
+	if err != nil {
+		return err
+	}
+	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, who, verb, tell); err != nil {
 		return err
 	}
 	c.saved(a)
@@ -713,8 +727,12 @@ func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r po
 }
 
 // saveDecision saves an action that no climb holds, and leaves its case alone.
-func (c *Controller) saveDecision(ctx context.Context, caseID string, a *schemas.Action, verb string) error {
-	if err := c.store.saveDecision(ctx, caseID, a, cmp.Or(a.Actor, actor), verb); err != nil {
+func (c *Controller) saveDecision(ctx context.Context, k *climb, a *schemas.Action, verb string) error {
+	tell, err := c.ticketOf(ctx, k, a, verb)
+	if err != nil {
+		return err
+	}
+	if err := c.store.saveDecision(ctx, k.ID, a, cmp.Or(a.Actor, actor), verb, tell); err != nil {
 		return err
 	}
 	c.saved(a)
@@ -744,7 +762,7 @@ func (c *Controller) newAction(k *climb, p policy.Policy, rung, attempt int, r p
 	return schemas.Action{
 		ID: "act-" + schemas.EventID(k.ID, strconv.Itoa(rung), strconv.Itoa(attempt)), Created: c.d.Now().UTC(), Site: k.Site,
 		Server: server, Target: k.Target, Kind: r.Kind, Reason: k.Incident, Incident: k.Incident, Why: k.Why, Sentence: k.Summary,
-		Mode: k.Mode, Requester: requester(k), Rung: rung, Ladder: p.Kinds(), Attempt: attempt, With: r.With.Values(),
+		Mode: k.Mode, Requester: requester(k), Rung: rung, Ladder: p.Kinds(), Attempt: attempt, With: r.With.Values(), Person: r.Person,
 	}
 }
 

@@ -170,6 +170,9 @@ type Deps struct {
 	Freezes     Freezes            // nil knows of none
 	Costs       Costs              // nil knows none: nobody is told what a step would end
 	Holder      string             // names this process in leases
+	// Resource finds a resource of the inventory, for who is told of it; nil finds none.
+	Resource func(id string) (schemas.Resource, bool)
+	Console  string // where people reach the user interface; empty is that nobody said it
 }
 
 // Controller is the stage. It is made by New and lives in Run.
@@ -488,7 +491,7 @@ func (c *Controller) withdraw(ctx context.Context) error {
 				sentence = messages.New(messages.IncidentClosed, nil)
 			}
 			become(a, schemas.ActionCancelled, sentence)
-			if err := c.saveDecision(ctx, cases[i].ID, a, "withdraw"); err != nil {
+			if err := c.saveDecision(ctx, cases[i], a, "withdraw"); err != nil {
 				return err
 			}
 		}

@@ -105,7 +105,7 @@ func (r worldStep) Apply(_ context.Context, s Step) error {
 		return nil
 	}
 	switch s.Kind {
-	case "drain":
+	case "drain", kindQuarantine:
 		r.w.drained[s.Server] = true
 	case "uncordon":
 		r.w.drained[s.Server] = false
@@ -120,7 +120,7 @@ func (r worldStep) Verify(_ context.Context, s Step) (Verdict, schemas.Sentence,
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
 	ok := map[string]bool{
-		"drain": r.w.drained[s.Server], "uncordon": !r.w.drained[s.Server],
+		"drain": r.w.drained[s.Server], kindQuarantine: r.w.drained[s.Server], "uncordon": !r.w.drained[s.Server],
 		"power_cycle": !r.w.reboots[s.Server].Before(s.Since), "power_on": r.w.applied[s.ID] > 0, "validate": r.w.applied[s.ID] > 0,
 	}[s.Kind]
 	if ok {
@@ -245,7 +245,7 @@ func (b *bench) controller() *Controller {
 	r := worldStep{b.w}
 	c, err := New(cfg, Deps{
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, DB: b.db, Records: records.New(b.db), Bus: b.bus, Inventory: place{}, Holder: "test",
-		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r, "power_on": r, "validate": r}, Life: exporter{b.w}, View: eyes, Groups: b.groups,
+		Remediators: map[string]Remediator{"drain": r, kindQuarantine: r, "power_cycle": r, "uncordon": r, "power_on": r, "validate": r}, Life: exporter{b.w}, View: eyes, Groups: b.groups,
 	})
 	if err != nil {
 		b.t.Fatal(err)

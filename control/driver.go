@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -35,6 +36,179 @@ type Relief interface {
 type Reacher interface {
 	Remediator
 	Reaches(server string) bool
+}
+
+// Servers are those that a driver is for, by an attribute that the inventory has of them; without an attribute,
+// all of them.
+type Servers struct {
+	Attr string   `yaml:"attr"` // such as scheduler
+	Is   []string `yaml:"is"`   // one of these
+}
+
+// within keeps a driver to its servers: [ErrCannot] for others. In a map of remediators it may stand beside one of
+// another driver for the same kind.
+type within struct {
+	Remediator
+	Servers
+
+	resource func(id string) (schemas.Resource, bool)
+}
+
+// Keep keeps remediators to the servers that they are for.
+func (v Servers) Keep(s Settings, all map[string]Remediator) (map[string]Remediator, error) {
+	switch {
+	case v.Attr == "" && len(v.Is) == 0:
+		return all, nil
+	case v.Attr == "" || len(v.Is) == 0:
+		return nil, errors.New("servers: attr and is go together, as {attr: scheduler, is: [slurm]}")
+	}
+	for kind, r := range all {
+		all[kind] = within{r, v, s.Resource}
+	}
+	return all, nil
+}
+
+// Reaches implements Reacher.
+func (w within) Reaches(server string) bool {
+	if w.resource == nil {
+		return false
+	}
+	r, _ := w.resource(server)
+	return slices.Contains(w.Is, r.Attrs.Get(w.Attr))
+}
+
+func (w within) check(server string) error {
+	if w.Reaches(server) {
+		return nil
+	}
+	return fmt.Errorf("%w: the inventory does not have %s of %s as %s", ErrCannot, w.Attr, server, strings.Join(w.Is, " or "))
+}
+
+// Plan implements Remediator.
+func (w within) Plan(ctx context.Context, s Step) (schemas.Sentence, error) {
+	if err := w.check(s.Server); err != nil {
+		return schemas.Sentence{}, err
+	}
+	return w.Remediator.Plan(ctx, s)
+}
+
+// Apply implements Remediator.
+func (w within) Apply(ctx context.Context, s Step) error {
+	if err := w.check(s.Server); err != nil {
+		return err
+	}
+	return w.Remediator.Apply(ctx, s)
+}
+
+// Verify implements Remediator. What was sent is read back, also where the inventory says something else by now.
+func (w within) Verify(ctx context.Context, s Step) (Verdict, schemas.Sentence, error) {
+	return w.Remediator.Verify(ctx, s)
+}
+
+// Pursue implements Pursuer.
+func (w within) Pursue(ctx context.Context, s Step) error {
+	if p, ok := w.Remediator.(Pursuer); ok {
+		return p.Pursue(ctx, s)
+	}
+	return nil
+}
+
+// Jobs implements Scheduler.
+func (w within) Jobs(ctx context.Context, server string) ([]string, error) {
+	j, ok := w.Remediator.(Scheduler)
+	if !ok {
+		return nil, fmt.Errorf("%w: its scheduler names no jobs", ErrCannot)
+	}
+	if err := w.check(server); err != nil {
+		return nil, err
+	}
+	return j.Jobs(ctx, server)
+}
+
+// among does the steps of a server through the one of some drivers that it is of.
+type among []within
+
+func (m among) of(server string) (within, error) {
+	var found []within
+	for _, w := range m {
+		if w.Reaches(server) {
+			found = append(found, w)
+		}
+	}
+	attrs := make([]string, len(m))
+	for i, w := range m {
+		attrs[i] = w.Attr + " " + strings.Join(w.Is, " or ")
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return within{}, fmt.Errorf("%w: the inventory gives %s to none of %s", ErrCannot, server, strings.Join(attrs, ", "))
+	}
+	return within{}, fmt.Errorf("%w by the inventory: %s", errMany, server)
+}
+
+// errMany is of a server that more than one driver is for, which is a mistake: one of them may run jobs there.
+var errMany = errors.New("more than one scheduler has it")
+
+// Plan implements Remediator.
+func (m among) Plan(ctx context.Context, s Step) (schemas.Sentence, error) {
+	w, err := m.of(s.Server)
+	if err != nil {
+		return schemas.Sentence{}, err
+	}
+	return w.Plan(ctx, s)
+}
+
+// Apply implements Remediator.
+func (m among) Apply(ctx context.Context, s Step) error {
+	w, err := m.of(s.Server)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrRejected, err)
+	}
+	return w.Apply(ctx, s)
+}
+
+// Verify implements Remediator.
+func (m among) Verify(ctx context.Context, s Step) (Verdict, schemas.Sentence, error) {
+	w, err := m.of(s.Server)
+	if err != nil {
+		return Pending, schemas.Sentence{}, err
+	}
+	return w.Verify(ctx, s)
+}
+
+// Pursue implements Pursuer.
+func (m among) Pursue(ctx context.Context, s Step) error {
+	w, err := m.of(s.Server)
+	if err != nil {
+		return err
+	}
+	return w.Pursue(ctx, s)
+}
+
+// Jobs implements Scheduler.
+func (m among) Jobs(ctx context.Context, server string) ([]string, error) {
+	w, err := m.of(server)
+	if err != nil {
+		return nil, err
+	}
+	return w.Jobs(ctx, server)
+}
+
+// beside is what does the steps of a kind that two drivers do; nil where they do not say for which servers.
+func beside(one, other Remediator) Remediator {
+	w, ok := other.(within)
+	if !ok {
+		return nil
+	}
+	switch one := one.(type) {
+	case within:
+		return among{one, w}
+	case among:
+		return append(one, w)
+	}
+	return nil
 }
 
 // either does the steps of a server in the one way where that reaches it, else in the other.
@@ -180,8 +354,8 @@ func (d Drivers) Section(name string) (any, error) {
 // Keys implements config.Sections.
 func (d Drivers) Keys() []string { return slices.Sorted(maps.Keys(d)) }
 
-// Remediators makes what does the steps of all drivers, by kind of rung. Two
-// drivers for one kind are an error: nobody could say which of them acts.
+// Remediators makes what does the steps of all drivers, by kind of rung. Two drivers for one kind are an error where
+// they do not say for which servers: nobody could say which of them acts.
 func (d Drivers) Remediators(s Settings) (map[string]Remediator, error) {
 	all, by := map[string]Remediator{}, map[string]string{}
 	for _, name := range d.Keys() {
@@ -191,7 +365,9 @@ func (d Drivers) Remediators(s Settings) (map[string]Remediator, error) {
 		}
 		for kind, r := range some {
 			if other, dup := by[kind]; dup {
-				return nil, fmt.Errorf("control.%s and control.%s both do %s: configure one of them", other, name, kind)
+				if r = beside(all[kind], r); r == nil {
+					return nil, fmt.Errorf("control.%s and control.%s both do %s: configure one of them, or say with servers of both which are whose", other, name, kind)
+				}
 			}
 			all[kind], by[kind] = r, name
 		}

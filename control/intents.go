@@ -19,7 +19,14 @@ const (
 	verbOverride = "override"
 	verbCancel   = "cancel"
 	verbDryRun   = "dry-run"
+	verbResolve  = "resolve"
 	verbRequest  = schemas.IntentRequest
+)
+
+// Verbs of ours by which a step becomes a person's.
+const (
+	verbPropose  = "propose"
+	verbEscalate = "escalate"
 )
 
 // onIntents stores what people decided before the bus is told that it was read.
@@ -72,6 +79,9 @@ func (c *Controller) decided(ctx context.Context) error {
 		case verbCancel:
 			a.Actor = d.actor
 			become(a, schemas.ActionCancelled, messages.New(messages.CancelledBy, messages.Args{"who": d.actor}))
+		case verbResolve:
+			a.Actor = d.actor
+			verified(a, resolved(d.actor, d.note))
 		case verbDryRun:
 			p, _ := c.policyOf(&d.climb)
 			if a.Rung < len(p.Ladder) {
@@ -82,7 +92,7 @@ func (c *Controller) decided(ctx context.Context) error {
 			}
 			become(a, a.State, c.tried(ctx, &d.climb, *a))
 		}
-		if err := c.saveDecision(ctx, d.climb.ID, a, d.verb); err != nil {
+		if err := c.saveDecision(ctx, &d.climb, a, d.verb); err != nil {
 			return err
 		}
 	}
@@ -112,6 +122,11 @@ func (s *store) putIntent(ctx context.Context, in schemas.Intent) (kept bool, er
 			}
 			return vote(ctx, tx, in, s.now())
 		}
+		if in.Verb == verbResolve {
+			if ok, err := resolvable(ctx, tx, in.Action); err != nil || !ok {
+				return err
+			}
+		}
 		if kept, err = decide(ctx, tx, in); err != nil || !kept || in.Verb != verbApprove {
 			return err
 		}
@@ -124,10 +139,10 @@ func (s *store) putIntent(ctx context.Context, in schemas.Intent) (kept bool, er
 }
 
 func decide(ctx context.Context, tx *sql.Tx, in schemas.Intent) (kept bool, err error) {
-	r, err := tx.ExecContext(ctx, `INSERT INTO control_intents (action, verb, actor)
-SELECT id, CAST($2 AS TEXT), CAST($3 AS TEXT) FROM control_actions WHERE id=$1 AND (state=$4 OR state=$5 AND $2 <> $6)
-ON CONFLICT (action) DO UPDATE SET verb=excluded.verb, actor=excluded.actor WHERE excluded.verb <> $7`,
-		in.Action, in.Verb, in.Actor, schemas.ActionWaiting, schemas.ActionProposed, verbApprove, verbDryRun)
+	r, err := tx.ExecContext(ctx, `INSERT INTO control_intents (action, verb, actor, note)
+SELECT id, CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($8 AS TEXT) FROM control_actions WHERE id=$1 AND (state=$4 OR state=$5 AND $2 <> $6)
+ON CONFLICT (action) DO UPDATE SET verb=excluded.verb, actor=excluded.actor, note=excluded.note WHERE excluded.verb <> $7`,
+		in.Action, in.Verb, in.Actor, schemas.ActionWaiting, schemas.ActionProposed, verbApprove, verbDryRun, in.Note)
 	if err != nil {
 		return false, err
 	}
@@ -147,12 +162,13 @@ func (s *store) intent(ctx context.Context, action string) (verb, actor string, 
 // decision is what a person said of a proposal.
 type decision struct {
 	verb, actor string
+	note        string
 	action      schemas.Action
 	climb       climb
 }
 
 func (s *store) decisions(ctx context.Context) ([]decision, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT i.verb, i.actor, a.doc, c.doc FROM control_intents i
+	rows, err := s.db.QueryContext(ctx, `SELECT i.verb, i.actor, i.note, a.doc, c.doc FROM control_intents i
 JOIN control_actions a ON a.id = i.action JOIN control_cases c ON c.id = a.case_id WHERE a.state=$1 ORDER BY i.action`, schemas.ActionProposed)
 	if err != nil {
 		return nil, fmt.Errorf("list decisions: %w", err)
@@ -162,7 +178,7 @@ JOIN control_actions a ON a.id = i.action JOIN control_cases c ON c.id = a.case_
 	for rows.Next() {
 		var d decision
 		var ad, cd string
-		if err := rows.Scan(&d.verb, &d.actor, &ad, &cd); err != nil {
+		if err := rows.Scan(&d.verb, &d.actor, &d.note, &ad, &cd); err != nil {
 			return nil, err
 		}
 		if err := errors.Join(json.Unmarshal([]byte(ad), &d.action), json.Unmarshal([]byte(cd), &d.climb)); err != nil {

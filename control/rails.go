@@ -147,7 +147,7 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		}
 		out = append(out, frozen)
 	}
-	if p.MaxEvidenceAge > 0 {
+	if p.MaxEvidenceAge > 0 && (r.Kind != kindQuarantine || !k.Cordoned) { // what is out already is only kept so
 		age := now.Sub(k.Evidence)
 		add(railEvidence, age.Seconds(), p.MaxEvidenceAge.Seconds(), age <= p.MaxEvidenceAge, messages.EvidenceAge, messages.Age(age))
 	}
@@ -310,7 +310,9 @@ func rechecks(k *climb, r policy.Rung) bool {
 	return r.Destructive && slices.ContainsFunc(r.Needs, takesOut)
 }
 
-func takesOut(kind string) bool { return kind == kindDrain || kind == kindCordon }
+func takesOut(kind string) bool {
+	return kind == kindDrain || kind == kindCordon || kind == kindQuarantine
+}
 
 // releases says whether a rung gives capacity back.
 func releases(kind string) bool { return kind == kindUncordon }

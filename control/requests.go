@@ -343,7 +343,7 @@ func (c *Controller) freed(ctx context.Context, subject string) error {
 	if k == nil || k.State != caseFailed {
 		return nil
 	}
-	k.Cordoned = false
+	k.Cordoned, k.Quarantined = false, false
 	if err := c.store.fenced(ctx, func(x records.Execer) error { return c.store.saveCase(ctx, x, k) }); err != nil {
 		return err
 	}

@@ -45,13 +45,15 @@ type climb struct {
 	Mode       string            `json:"mode"`
 	Rack       string            `json:"rack"`
 	Site       string            `json:"site"`
-	Evidence   time.Time         `json:"evidence"`         // the incident's last change
-	Cordoned   bool              `json:"cordoned"`         // by us: only then may we undo it
-	Touched    bool              `json:"touched"`          // a side effect was decided
-	Groups     []Group           `json:"groups,omitempty"` // what the server shares with others, and shared when it was taken
-	Opened     time.Time         `json:"opened"`
-	Decided    time.Time         `json:"decided"` // when the last side effect was decided
-	State      string            `json:"state"`
+	Evidence   time.Time         `json:"evidence"` // the incident's last change
+	Cordoned   bool              `json:"cordoned"` // by us: only then may we undo it
+	Touched    bool              `json:"touched"`  // a side effect was decided
+	// Quarantined says that the ladder ended with the server taken out for good: a person gives it back.
+	Quarantined bool      `json:"quarantined,omitempty"`
+	Groups      []Group   `json:"groups,omitempty"` // what the server shares with others, and shared when it was taken
+	Opened      time.Time `json:"opened"`
+	Decided     time.Time `json:"decided"` // when the last side effect was decided
+	State       string    `json:"state"`
 
 	// Request is what was asked for, by a person, an allocation or a workflow; nil for an incident.
 	Request *schemas.Intent `json:"request,omitempty"`
@@ -189,13 +191,19 @@ func (s *store) action(ctx context.Context, caseID string, rung, attempt int) (a
 }
 
 // saveAction writes an action's state, its case and the audit line in one
-// transaction, unpublished. intent is set once, when the side effect is decided.
-func (s *store) saveAction(ctx context.Context, c *climb, a *schemas.Action, destructive bool, intent time.Time, actor, verb string) error {
+// transaction, unpublished, with what tell writes there first. intent is set once, when the side effect is decided.
+func (s *store) saveAction(
+	ctx context.Context, c *climb, a *schemas.Action, destructive bool, intent time.Time, actor, verb string, tell ...func(*sql.Tx) error,
+) error {
 	return s.db.InTx(ctx, func(tx *sql.Tx) error {
 		if err := s.fence(ctx, tx); err != nil {
 			return err
 		}
-		return errors.Join(s.owners(ctx, tx, c, a), s.saveCase(ctx, tx, c), s.putAction(ctx, tx, c.ID, a, destructive, intent, actor, verb))
+		if err := inTurn(tx, tell); err != nil {
+			return err
+		}
+		return errors.Join(s.keeps(ctx, tx, c, a, verb), s.owners(ctx, tx, c, a), s.saveCase(ctx, tx, c),
+			s.putAction(ctx, tx, c.ID, a, destructive, intent, actor, verb))
 	})
 }
 
@@ -211,10 +219,25 @@ func (s *store) owners(ctx context.Context, tx *sql.Tx, c *climb, a *schemas.Act
 	return allocations.Tell(ctx, tx, s.now(), c.Subject, schemas.NoticeRepair, fmt.Sprintf("%s of %s: %s. %s", a.Kind, c.Subject, a.State, c.Why))
 }
 
-// saveDecision writes the state of an action that no climb holds, with the audit line.
-func (s *store) saveDecision(ctx context.Context, caseID string, a *schemas.Action, actor, verb string) error {
+// inTurn does some parts of a transaction; one that is nil is nothing.
+func inTurn(tx *sql.Tx, parts []func(*sql.Tx) error) error {
+	for _, do := range parts {
+		if do != nil {
+			if err := do(tx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// saveDecision writes the state of an action that no climb holds, with the audit line and what tell writes there first.
+func (s *store) saveDecision(ctx context.Context, caseID string, a *schemas.Action, actor, verb string, tell ...func(*sql.Tx) error) error {
 	return s.db.InTx(ctx, func(tx *sql.Tx) error {
 		if err := s.fence(ctx, tx); err != nil {
+			return err
+		}
+		if err := inTurn(tx, tell); err != nil {
 			return err
 		}
 		return s.putAction(ctx, tx, caseID, a, false, time.Time{}, actor, verb)

@@ -254,7 +254,7 @@ type Intent struct {
 	ID     string    `json:"id"`
 	Time   time.Time `json:"time"` // of a request: when it was asked for; an old one is refused
 	Site   string    `json:"site,omitempty"`
-	Verb   string    `json:"verb"`             // request, approve, override, cancel, dry-run
+	Verb   string    `json:"verb"`             // request, approve, override, cancel, dry-run, resolve
 	Action string    `json:"action,omitempty"` // of a decision: what it is about
 	Server string    `json:"server,omitempty"` // name in the inventory
 	Target string    `json:"target,omitempty"` // of a request: the part of the server to act on, where it is one
@@ -262,6 +262,7 @@ type Intent struct {
 	Reason string    `json:"reason,omitempty"` // of a request: "request", "allocation ID" or "workflow ID"; of an override: why
 	Actor  string    `json:"actor"`            // who asks
 	User   string    `json:"user,omitempty"`   // id of the person who asks; empty where it is none
+	Note   string    `json:"note,omitempty"`   // of a resolution: what was done, or where that is written
 
 	// With are the parameters of what is asked for, as {target: disk}. With force=true what ends
 	// the work on a server is done while jobs run there, and power_off takes the power at once.
@@ -290,6 +291,8 @@ type Action struct {
 
 	// With are the parameters that the policy, or who asked, gives the step, as {power_limit: 500}.
 	With map[string]string `json:"with,omitempty"`
+	// Person says that only a person can do it: it is a ticket, which is open while it is proposed.
+	Person bool `json:"person,omitempty"`
 
 	Attempt    int    `json:"attempt"`
 	State      string `json:"state"`

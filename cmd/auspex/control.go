@@ -32,6 +32,7 @@ func (s *stack) control() []run.Component {
 		return nil
 	}
 	return []run.Component{s.lasting("control", func(reg prometheus.Registerer) (run.Component, error) {
+		resource := func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) }
 		remediators, err := s.remediators()
 		if err != nil {
 			return nil, err
@@ -45,7 +46,7 @@ func (s *stack) control() []run.Component {
 			Log: s.log, Metrics: reg, Now: time.Now, DB: s.db, Records: s.records, Bus: s.bus, Inventory: place{s.inv}, Remediators: remediators,
 			Life: life.Bus{Bus: s.bus, Placer: s.enrich}, View: collectors.ViewOf, Holder: host, Faults: s.faults.Load(),
 			Maintenance: windows{s.inv, maintenance.New(s.db), shared}, Groups: shared, Freezes: windows{s.inv, maintenance.New(s.db), shared},
-			Costs: costs{s.inv, s.db},
+			Costs: costs{s.inv, s.db}, Resource: resource, Console: s.cfg.Notify.ExternalURL,
 		})
 	}), s.lasting("configurations", func(reg prometheus.Registerer) (run.Component, error) {
 		remediators, err := s.remediators()
@@ -55,7 +56,7 @@ func (s *stack) control() []run.Component {
 		asks := s.askControl()
 		return keeper.New(s.cfg.Control.Configuration, keeper.Deps{
 			Log: s.log, Metrics: reg, Now: time.Now, Store: configs.New(s.db), Bus: s.bus, Remediators: remediators, CallTime: s.cfg.Control.CallTime,
-			Mode: func() string { return s.cfg.Control.Mode }, Maintenance: windows{s.inv, maintenance.New(s.db)}, Ask: asks.Ask, Action: asks.Action,
+			Mode: func() string { return s.cfg.Control.Mode }, Maintenance: windows{s.inv, maintenance.New(s.db), &groups{inv: s.inv, db: s.db}}, Ask: asks.Ask, Action: asks.Action,
 		})
 	})}
 }

@@ -45,12 +45,12 @@ type Scheduler interface {
 	Jobs(ctx context.Context, server string) ([]string, error)
 }
 
-// Remediators returns those of the rungs drain and uncordon.
+// Remediators returns those of the rungs drain, quarantine and uncordon.
 func Remediators(s Scheduler) map[string]control.Remediator {
-	return map[string]control.Remediator{"drain": Drain{s}, "uncordon": Uncordon{s}}
+	return map[string]control.Remediator{"drain": Drain{s}, "quarantine": Drain{s}, "uncordon": Uncordon{s}}
 }
 
-// Drain is the remediator of the rung drain.
+// Drain is the remediator of the rung drain, and of quarantine, a drain that no ladder ends.
 type Drain struct{ Scheduler Scheduler }
 
 // Plan implements control.Remediator.

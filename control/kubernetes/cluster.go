@@ -387,6 +387,12 @@ func patchOf(old, wanted *corev1.Node) map[string]any {
 	if v, ok := wanted.Annotations[markKey]; ok {
 		marks[markKey] = v
 	}
+	switch was, is := old.Annotations[slurmReasonKey], wanted.Annotations[slurmReasonKey]; {
+	case is == "" && was != "":
+		marks[slurmReasonKey] = nil
+	case is != was:
+		marks[slurmReasonKey] = is
+	}
 	spec := map[string]any{}
 	if old.Spec.Unschedulable != wanted.Spec.Unschedulable {
 		spec["unschedulable"] = wanted.Spec.Unschedulable

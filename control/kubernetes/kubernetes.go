@@ -39,6 +39,8 @@ type Config struct {
 	Context    string `yaml:"context"`    // of the kubeconfig; empty is its current one
 	InCluster  bool   `yaml:"in_cluster"` // uses the service account of the pod that Auspex runs in
 	Nodes      Nodes  `yaml:"nodes"`      // how the node of a server is found
+	// Servers are those that are of this cluster, where others are not; without them all are.
+	Servers control.Servers `yaml:"servers"`
 	// Taint is the key of the taint (effect NoSchedule) that a cordon of ours sets beside unschedulable.
 	Taint string `yaml:"taint"`
 	// EvictWithin is how long after its cordon a server's pods may take to leave; then
@@ -118,7 +120,7 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 		s.Resource = func(string) (schemas.Resource, bool) { return schemas.Resource{}, false }
 	}
 	k := &cluster{cfg: *c, now: s.Now, resource: s.Resource, again: map[string]time.Time{}}
-	return map[string]control.Remediator{"drain": drain{k}, "cordon": cordon{k}, "uncordon": uncordon{k}}, nil
+	return c.Servers.Keep(s, map[string]control.Remediator{"drain": drain{k}, "quarantine": drain{k}, "cordon": cordon{k}, "uncordon": uncordon{k}})
 }
 
 // line is all that an error quotes of where a file is wrong: what the parser of a

@@ -128,7 +128,7 @@ users: [{name: u, user: {token: ` + secretToken + `}}], contexts: [{name: c, con
 
 func TestConformance(t *testing.T) {
 	controltest.Run(t, controltest.Harness{
-		Kinds: []string{"drain", "cordon", "uncordon"},
+		Kinds: []string{"drain", "cordon", "uncordon", "quarantine"},
 		World: func(t *testing.T, m controltest.Manner) controltest.World {
 			s := newServer()
 			srv := httptest.NewServer(controltest.Behave(m, s, changes))
@@ -143,9 +143,10 @@ func TestConformance(t *testing.T) {
 				Driver: cfg, Server: "n1",
 				Asked: func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.asked },
 				Effects: map[string][]func(){
-					"drain":    {s.happens("True"), s.empties},
-					"cordon":   {s.happens("True")},
-					"uncordon": {s.happens("Unknown"), s.happens("False"), s.happens("True")},
+					"drain":      {s.happens("True"), s.empties},
+					"cordon":     {s.happens("True")},
+					"quarantine": {s.happens("True")},
+					"uncordon":   {s.happens("Unknown"), s.happens("False"), s.happens("True")},
 				},
 			}
 		},
@@ -352,7 +353,7 @@ func TestAPatchKeepsWhatIsNotOurs(t *testing.T) {
 	old.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}, {Key: "auspex.io/cordoned", Effect: corev1.TaintEffectNoExecute}}
 	k := &cluster{cfg: *defaults(), now: time.Now}
 	held := old.DeepCopy()
-	if changed, err := k.hold(control.Step{ID: "act-1"})(held); !changed || err != nil {
+	if changed, err := k.hold(control.Step{ID: "act-1"}, false)(held); !changed || err != nil {
 		t.Fatal(changed, err)
 	}
 	if len(held.Spec.Taints) != 3 || !held.Spec.Unschedulable {
@@ -365,5 +366,74 @@ func TestAPatchKeepsWhatIsNotOurs(t *testing.T) {
 	p := patchOf(old, held)
 	if p["metadata"].(map[string]any)["resourceVersion"] != "7" || len(p["spec"].(map[string]any)) != 0 {
 		t.Errorf("%v", p)
+	}
+}
+
+func TestWhatSlurmHasOfANodeSetsPodDecides(t *testing.T) {
+	yes := true
+	pod := func(kind, group string, states ...string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: "gpu-0", Namespace: "slurm", OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: "gpu", APIVersion: group + "/v1beta1", Controller: &yes}},
+		}}
+		for _, s := range states {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodConditionType("SlurmNodeState" + s), Status: corev1.ConditionTrue})
+		}
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: "SlurmNodeStateFail", Status: corev1.ConditionFalse})
+		return p
+	}
+	for _, tc := range []struct {
+		states []string
+		why    string // it is in the way
+		busy   bool
+	}{
+		{nil, "slurm-operator says nothing of its state in Slurm", true},
+		{[]string{"Idle"}, "Slurm has it as Idle", false},
+		{[]string{"Mixed"}, "Slurm has it as Mixed", true},
+		{[]string{"Allocated", "Drain"}, "Slurm has it as Allocated+Drain", true},
+		{[]string{"Idle", "Drain", "Completing"}, "Slurm has it as Completing+Drain+Idle", true},
+		{[]string{"Idle", "Drain", "Undrain"}, "Slurm has it as Drain+Idle+Undrain", false},
+		{[]string{"Idle", "Drain"}, "", false},
+		{[]string{"Down", "Drain"}, "", false},
+	} {
+		p := pod("NodeSet", "slinky.slurm.net", tc.states...)
+		if !isSlurm(p) || undrained(p) != tc.why || busy(p) != tc.busy {
+			t.Errorf("%v: %q, busy %v", tc.states, undrained(p), busy(p))
+		}
+	}
+	for _, p := range []*corev1.Pod{pod("NodeSet", "example.com", "Idle"), pod("ReplicaSet", "slinky.slurm.net", "Idle"), {}} {
+		if isSlurm(p) || !busy(p) {
+			t.Errorf("%+v is taken for a node of Slurm", p.OwnerReferences)
+		}
+	}
+}
+
+func TestTheReasonOfOthersForSlurmStays(t *testing.T) {
+	k := &cluster{cfg: *defaults(), now: time.Now}
+	step := control.Step{ID: "act-1", Reason: "gpu.fallen_off_bus on n1/gpu2"}
+	for was, want := range map[string]string{
+		"": "auspex: act-1 gpu.fallen_off_bus on n1/gpu2", "auspex: act-0 an earlier one": "auspex: act-1 gpu.fallen_off_bus on n1/gpu2", "ann: hands off": "ann: hands off",
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
+		if was != "" {
+			n.Annotations[slurmReasonKey] = was
+		}
+		old := n.DeepCopy()
+		if _, err := k.hold(step, true)(n); err != nil || n.Annotations[slurmReasonKey] != want {
+			t.Errorf("%q became %q: %v", was, n.Annotations[slurmReasonKey], err)
+		}
+		marks := patchOf(old, n)["metadata"].(map[string]any)["annotations"].(map[string]any)
+		if _, told := marks[slurmReasonKey]; told != (was != want) {
+			t.Errorf("%q: %v", was, marks)
+		}
+		held := n.DeepCopy()
+		k.release(n)
+		left, ok := n.Annotations[slurmReasonKey]
+		if theirs := strings.HasPrefix(was, "ann"); ok != theirs || theirs && left != was {
+			t.Errorf("%q: %q is left", was, left)
+		}
+		marks = patchOf(held, n)["metadata"].(map[string]any)["annotations"].(map[string]any)
+		if v, told := marks[slurmReasonKey]; told == strings.HasPrefix(was, "ann") || v != nil {
+			t.Errorf("%q: %v", was, marks)
+		}
 	}
 }

@@ -472,7 +472,7 @@ func TestAChangeByOthersMeanwhileIsNotLostOnTheRealAPI(t *testing.T) {
 				"spec": map[string]any{"unschedulable": true, "taints": []any{map[string]any{"key": "theirs", "effect": "NoSchedule"}}},
 			}))
 		}
-		return k.hold(control.Step{ID: "act-1"})(node)
+		return k.hold(control.Step{ID: "act-1"}, false)(node)
 	}))
 	got := s.read(n)
 	if m, ok := markOf(got); seen != 2 || !ok || !m.Found || !strings.Contains(fmt.Sprint(got.Spec.Taints), "theirs") {
@@ -628,4 +628,102 @@ func TestADrainGoesOnAfterTheRealAPIWasKilled(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// nodeSet makes a NodeSet as slurm-operator knows it, and returns a reference to it. The definition has the names of
+// that of slurm-operator v1.1, and leaves what is in it open.
+func (s *site) nodeSet(name string) map[string]any {
+	s.Helper()
+	open := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+	s.apply("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodesets.slinky.slurm.net", map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "nodesets.slinky.slurm.net"},
+		"spec": map[string]any{
+			"group": "slinky.slurm.net", "scope": "Namespaced",
+			"names": map[string]any{"kind": "NodeSet", "listKind": "NodeSetList", "plural": "nodesets", "singular": "nodeset"},
+			"versions": []any{map[string]any{
+				"name": "v1beta1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{"spec": open, "status": open}}},
+			}},
+		},
+	})
+	path := "/apis/slinky.slurm.net/v1beta1/namespaces/" + s.space + "/nodesets"
+	var uid string
+	s.await("a NodeSet can be made", func() error {
+		err := s.admin.call(s.Context(), "PATCH", path+"/"+name+"?fieldManager=test&force=true", types.ApplyPatchType, map[string]any{
+			"apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "metadata": map[string]any{"name": name}, "spec": map[string]any{"replicas": 1},
+		})
+		if err != nil {
+			return err
+		}
+		c, err := s.admin.client()
+		if err != nil {
+			return err
+		}
+		raw, err := c.Get().RequestURI(path + "/" + name).DoRaw(s.Context())
+		if err != nil {
+			return err
+		}
+		var got struct{ Metadata struct{ UID string } }
+		err = json.Unmarshal(raw, &got)
+		uid = got.Metadata.UID
+		return err
+	})
+	return map[string]any{"apiVersion": "slinky.slurm.net/v1beta1", "kind": "NodeSet", "name": name, "uid": uid, "controller": true}
+}
+
+// slurm shows states of Slurm as conditions of a pod, as slurm-operator does.
+func (s *site) slurm(pod string, states ...string) {
+	s.Helper()
+	conditions := []any{map[string]any{"type": "Ready", "status": "True"}}
+	for _, st := range states {
+		conditions = append(conditions, map[string]any{"type": "SlurmNodeState" + st, "status": "True"})
+	}
+	s.must(s.admin.call(s.Context(), "PATCH", "/api/v1/namespaces/"+s.space+"/pods/"+pod+"/status", types.MergePatchType, map[string]any{
+		"status": map[string]any{"conditions": conditions},
+	}))
+}
+
+func TestANodeOfSlurmOnKubernetesIsDrainedThroughSlurmOperatorOnTheRealAPI(t *testing.T) {
+	s := realSite(t)
+	const name = "slinky-1"
+	s.node(name, nil, nil)
+	s.pod(name, "gpu-0", "gpu", s.nodeSet("gpu"), nil)
+	s.pod(name, "web-0", "web", s.controller("ReplicaSet", "web"), nil)
+	s.slurm("gpu-0", "Mixed")
+	all := s.driver()
+	d, step := all["drain"], control.Step{ID: "act-1", Kind: "drain", Server: name, Reason: "gpu.fallen_off_bus on " + name + "/gpu2"}
+	plan, err := d.Plan(t.Context(), step)
+	s.must(err)
+	s.tells(messages.Text(plan), "gpu-0 of NodeSet gpu", "Slurm has it as Mixed")
+	s.must(d.Apply(t.Context(), step))
+	n := s.read(name)
+	if got := n.Annotations["nodeset.slinky.slurm.net/node-cordon-reason"]; !n.Spec.Unschedulable || got != "auspex: act-1 "+step.Reason {
+		t.Fatalf("unschedulable %v, the reason is %q", n.Spec.Unschedulable, got)
+	}
+	s.wants(d, step, control.Pending, "gpu-0", "Slurm has it as Mixed")
+	if stay := s.kubelet(name); strings.Join(stay, " ") != "gpu-0" { // the other was evicted
+		t.Fatalf("%v stay", stay)
+	}
+	s.slurm("gpu-0", "Mixed", "Drain") // the operator has told Slurm, and a job runs on
+	s.wants(d, step, control.Pending, "Slurm has it as Drain+Mixed")
+	if jobs, err := d.(control.Scheduler).Jobs(t.Context(), name); err != nil || len(jobs) != 1 {
+		t.Errorf("%v %v", jobs, err)
+	}
+	s.slurm("gpu-0", "Idle", "Drain")
+	s.wants(d, step, control.Verified)
+	if stay := s.kubelet(name); strings.Join(stay, " ") != "gpu-0" {
+		t.Fatalf("%v stay", stay)
+	}
+	if jobs, err := d.(control.Scheduler).Jobs(t.Context(), name); err != nil || len(jobs) != 0 {
+		t.Errorf("%v %v", jobs, err)
+	}
+	back := control.Step{ID: "act-2", Kind: "uncordon", Server: name}
+	s.must(all["uncordon"].Apply(t.Context(), back))
+	n = s.read(name)
+	if _, left := n.Annotations["nodeset.slinky.slurm.net/node-cordon-reason"]; left || n.Spec.Unschedulable {
+		t.Errorf("unschedulable %v, annotations %v", n.Spec.Unschedulable, n.Annotations)
+	}
+	s.wants(all["uncordon"], back, control.Pending, "gpu-0", "Slurm has it as Drain+Idle")
+	s.slurm("gpu-0", "Idle")
+	s.wants(all["uncordon"], back, control.Verified)
 }

@@ -45,9 +45,22 @@ func (k *cluster) isOurs(t corev1.Taint) bool {
 	return t.Key == k.cfg.Taint && t.Effect == corev1.TaintEffectNoSchedule
 }
 
-// hold marks a node as taken out by a step. One that the step has marked before stays as it is: who
-// made it schedulable meanwhile has decided so.
-func (k *cluster) hold(s control.Step) func(*corev1.Node) (bool, error) {
+// takeOut cordons the node of a step.
+func (k *cluster) takeOut(ctx context.Context, s control.Step) error {
+	n, err := k.node(ctx, s.Server)
+	if err != nil {
+		return rejected(err)
+	}
+	pods, err := k.pods(ctx, n.Name)
+	if err != nil {
+		return rejected(err)
+	}
+	return k.change(ctx, s.Server, k.hold(s, slices.ContainsFunc(pods, func(p corev1.Pod) bool { return isSlurm(&p) })))
+}
+
+// hold marks a node as taken out by a step, and tells slurm-operator why where that has a pod there. One that the step
+// has marked before stays as it is: who made it schedulable meanwhile has decided so.
+func (k *cluster) hold(s control.Step, slurm bool) func(*corev1.Node) (bool, error) {
 	return func(n *corev1.Node) (bool, error) {
 		m, ours := markOf(n)
 		tainted := slices.ContainsFunc(n.Spec.Taints, k.isOurs)
@@ -70,6 +83,9 @@ func (k *cluster) hold(s control.Step) func(*corev1.Node) (bool, error) {
 			n.Annotations = map[string]string{}
 		}
 		n.Annotations[markKey], n.Spec.Unschedulable = string(b), true
+		if slurm {
+			tellSlurm(n, s)
+		}
 		if !tainted {
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: k.cfg.Taint, Effect: corev1.TaintEffectNoSchedule})
 		}
@@ -82,6 +98,7 @@ func (k *cluster) release(n *corev1.Node) {
 	m, _ := markOf(n)
 	n.Spec.Unschedulable = n.Spec.Unschedulable && m.Found
 	delete(n.Annotations, markKey)
+	untellSlurm(n)
 	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, k.isOurs)
 }
 
@@ -148,7 +165,7 @@ func (k *cluster) plan(ctx context.Context, s control.Step) (schemas.Sentence, e
 
 // Apply implements control.Remediator.
 func (c cordon) Apply(ctx context.Context, s control.Step) error {
-	return c.change(ctx, s.Server, c.hold(s))
+	return c.takeOut(ctx, s)
 }
 
 // Verify implements control.Remediator.
@@ -177,7 +194,7 @@ func (d drain) Plan(ctx context.Context, s control.Step) (schemas.Sentence, erro
 
 // Apply implements control.Remediator. It cordons; what runs is evicted by Pursue.
 func (d drain) Apply(ctx context.Context, s control.Step) error {
-	return d.change(ctx, s.Server, d.hold(s))
+	return d.takeOut(ctx, s)
 }
 
 // Pursue implements control.Pursuer: it evicts, from a node that carries the mark of this
@@ -281,9 +298,11 @@ func (d drain) Jobs(ctx context.Context, server string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]string, len(load.counts))
+	var out []string
 	for i := range load.counts {
-		out[i] = describe(&load.counts[i].Pod)
+		if p := &load.counts[i].Pod; busy(p) {
+			out = append(out, describe(p))
+		}
 	}
 	return out, nil
 }
@@ -321,6 +340,13 @@ func (u uncordon) Verify(ctx context.Context, s control.Step) (control.Verdict, 
 	if ours || !ready(n) || slices.ContainsFunc(n.Spec.Taints, u.isOurs) {
 		return control.Pending, says(words(n)), nil
 	}
+	pods, err := u.pods(ctx, n.Name)
+	if err != nil {
+		return control.Pending, schemas.Sentence{}, err
+	}
+	if left := stillDrained(pods); left != "" && !n.Spec.Unschedulable {
+		return control.Pending, says(words(n) + "; " + left), nil
+	}
 	return control.Verified, says(words(n)), nil
 }
 
@@ -350,7 +376,7 @@ func (k *cluster) load(ctx context.Context, n *corev1.Node) (l load, err error) 
 	})
 	for i := range pods {
 		p := &pods[i]
-		if k.leaves(p) {
+		if k.leaves(p) || isSlurm(p) && undrained(p) == "" {
 			continue
 		}
 		why := k.keeps(p)
@@ -383,6 +409,9 @@ func (k *cluster) keeps(p *corev1.Pod) string {
 			return why
 		}
 		return "terminating"
+	}
+	if isSlurm(p) { // evicting it would end jobs of Slurm, which has to end them in its own way
+		return undrained(p)
 	}
 	if metav1.GetControllerOf(p) == nil && !k.cfg.EvictBare {
 		return "no controller starts it again, and evict_bare is off"

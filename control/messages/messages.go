@@ -20,6 +20,12 @@ type Args = map[string]any
 const (
 	ForPerson      = "step.for_person"
 	ForPersonAfter = "step.for_person_after"
+	ForPersonTold  = "step.for_person_told"
+	ResolvedBy     = "step.resolved_by"
+	ResolvedSo     = "step.resolved_so"
+
+	ForPersonAfterTold = "step.for_person_after_told"
+
 	ObservedOnly   = "step.observed_only"
 	Decided        = "step.decided"
 	Sent           = "step.sent"
@@ -222,6 +228,12 @@ const (
 var templates = map[string]string{
 	ForPerson:      "for a person",
 	ForPersonAfter: "for a person: {kind} did not work; {server} stays out of the pool",
+	ForPersonTold:  "for a person; told to {who}",
+	ResolvedBy:     "{who} says that it is done",
+	ResolvedSo:     "{who} says that it is done: {words}",
+
+	ForPersonAfterTold: "for a person: {kind} did not work; {server} stays out of the pool; told to {who}",
+
 	ObservedOnly:   "observed only",
 	Decided:        "decided",
 	Sent:           "sent",

@@ -29,8 +29,10 @@ type Config struct {
 	User      string    `yaml:"user"`
 	TLS       trust.TLS `yaml:"tls"`
 	// Scontrol is a command that changes nodes where slurmrestd cannot (Slurm
-	// before 23.02); empty uses REST alone.
+	// before 23.02); empty uses REST alone. Without a URL it does all.
 	Scontrol []string `yaml:"scontrol"`
+	// Servers are those that are of this cluster, where others are not; without them all are.
+	Servers control.Servers `yaml:"servers"`
 }
 
 const timeout = 15 * time.Second
@@ -39,21 +41,35 @@ const timeout = 15 * time.Second
 func (c *Config) CheckFiles() error { return slurm.CheckToken(c.TokenFile) }
 
 // Remediators implements [control.Driver].
-func (c *Config) Remediators(control.Settings) (map[string]control.Remediator, error) {
+func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator, error) {
 	trusted, err := c.TLS.Client()
 	if err != nil {
 		return nil, fmt.Errorf("tls: %w", err)
 	}
-	if c.URL == "" {
-		return nil, nil
+	var command *slurm.Scontrol
+	if len(c.Scontrol) > 0 {
+		command = &slurm.Scontrol{Command: c.Scontrol, Timeout: timeout}
 	}
-	return drain.Remediators(scheduler{slurm.New(slurm.Options{
-		URL: c.URL, TokenFile: c.TokenFile, User: c.User, Scontrol: c.Scontrol, TLS: trusted, Timeout: timeout,
-	})}), nil
+	switch {
+	case c.URL != "":
+		return c.Servers.Keep(s, drain.Remediators(scheduler{slurm.New(slurm.Options{
+			URL: c.URL, TokenFile: c.TokenFile, User: c.User, Scontrol: command, TLS: trusted, Timeout: timeout,
+		})}))
+	case command != nil:
+		return c.Servers.Keep(s, drain.Remediators(scheduler{command}))
+	}
+	return nil, nil
+}
+
+// controller is slurmctld, through slurmrestd or scontrol.
+type controller interface {
+	Node(ctx context.Context, name string) (slurm.Node, error)
+	SetNode(ctx context.Context, name, state, reason string) error
+	Running(ctx context.Context, node string) ([]slurm.Job, error)
 }
 
 // scheduler is Slurm as a drain wants it.
-type scheduler struct{ c *slurm.Client }
+type scheduler struct{ c controller }
 
 // Node implements drain.Scheduler. A node that Slurm does not know cannot be
 // drained, and is no node without jobs.

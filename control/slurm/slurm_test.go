@@ -14,9 +14,9 @@ import (
 	"auspex/internal/slurm"
 )
 
-// controller is a slurmrestd of one node. What it is asked takes place when the
+// restd is a slurmrestd of one node. What it is asked takes place when the
 // test lets it.
-type controller struct {
+type restd struct {
 	mu     sync.Mutex
 	states []string
 	reason string
@@ -25,7 +25,7 @@ type controller struct {
 
 const api = "v0.0.42"
 
-func (c *controller) become(states ...string) func() {
+func (c *restd) become(states ...string) func() {
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -35,7 +35,7 @@ func (c *controller) become(states ...string) func() {
 
 func changes(r *http.Request) bool { return r.Method == http.MethodPost }
 
-func (c *controller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *restd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	node, ok := strings.CutPrefix(r.URL.Path, "/slurm/"+api+"/node/")
@@ -61,9 +61,9 @@ func (c *controller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func TestConformance(t *testing.T) {
 	controltest.Run(t, controltest.Harness{
-		Kinds: []string{"drain", "uncordon"},
+		Kinds: []string{"drain", "uncordon", "quarantine"},
 		World: func(t *testing.T, m controltest.Manner) controltest.World {
-			c := &controller{states: []string{"MIXED"}}
+			c := &restd{states: []string{"MIXED"}}
 			srv := httptest.NewServer(controltest.Behave(m, c, changes))
 			if m == controltest.Gone {
 				srv.Close()
@@ -74,8 +74,9 @@ func TestConformance(t *testing.T) {
 				Driver: &Config{URL: srv.URL}, Server: "n1",
 				Asked: func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.asked },
 				Effects: map[string][]func(){
-					"drain":    {c.become("MIXED", "DRAIN"), c.become("IDLE", "DRAIN", "COMPLETING"), c.become("IDLE", "DRAIN")},
-					"uncordon": {c.become("DOWN"), c.become("IDLE", "NOT_RESPONDING"), c.become("IDLE")},
+					"drain":      {c.become("MIXED", "DRAIN"), c.become("IDLE", "DRAIN", "COMPLETING"), c.become("IDLE", "DRAIN")},
+					"quarantine": {c.become("MIXED", "DRAIN"), c.become("IDLE", "DRAIN")},
+					"uncordon":   {c.become("DOWN"), c.become("IDLE", "NOT_RESPONDING"), c.become("IDLE")},
 				},
 			}
 		},

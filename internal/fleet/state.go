@@ -114,7 +114,7 @@ func (x *Index) States(f Facts) *States {
 		if Live(a) {
 			s.acting[a.Server] = true
 		}
-		if !decided[a.Server] && a.State == schemas.ActionDone && a.Mode != schemas.ModeDryRun && a.Mode != schemas.ModeObserve {
+		if !decided[a.Server] && a.State == schemas.ActionDone && !a.Person && a.Mode != schemas.ModeDryRun && a.Mode != schemas.ModeObserve {
 			decided[a.Server] = true // the newest step that was done says whether it is in or out
 			s.out[a.Server] = a.Kind == "quarantine"
 		}

@@ -15,6 +15,7 @@ const (
 	Status      = "why.status"
 	StatusSo    = "why.status_so"
 	NotCleaned  = "why.not_cleaned"
+	Quarantined = "why.quarantined"
 	Waits       = "why.waits"
 	HasWorkflow = "why.has_workflow"
 	KeepsConfig = "why.keeps_config"
@@ -85,6 +86,7 @@ var templates = map[string]string{
 	Status:       "{status}",
 	StatusSo:     "{status}: {why}",
 	NotCleaned:   "not cleaned after allocation {allocation}",
+	Quarantined:  "in quarantine until somebody gives it back: {why}",
 	Waits:        "waits: {why}",
 	HasWorkflow:  "another workflow has {server}",
 	KeepsConfig:  "version {version} of its configuration",

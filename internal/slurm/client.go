@@ -1,4 +1,4 @@
-// Package slurm speaks with Slurm's REST daemon (slurmrestd, v0.0.38 to v0.0.42 and
+// Package slurm speaks with Slurm's REST daemon (slurmrestd, v0.0.38 to v0.0.43 and
 // later of the same shape): it reads jobs and nodes, and drains and resumes nodes.
 package slurm
 
@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -45,7 +44,7 @@ type Options struct {
 	MaxBody   int64 // bounds an answer in bytes; 0 is 64 MiB
 	// Scontrol is a command that changes nodes where slurmrestd cannot: before
 	// v0.0.39 it only reads them.
-	Scontrol []string
+	Scontrol *Scontrol
 }
 
 // CheckToken reads the file of a token; "" is none.
@@ -121,8 +120,16 @@ func (c *Client) Node(ctx context.Context, name string) (Node, error) {
 			return n, nil
 		}
 	}
+	for _, e := range answer.Errors {
+		if e.Number != invalidNodeName { // the list may be empty for another reason
+			return Node{}, fmt.Errorf("%w: node %s: %s", ErrProtocol, name, e)
+		}
+	}
 	return Node{}, fmt.Errorf("%s: %w", name, ErrUnknownNode)
 }
+
+// invalidNodeName is ESLURM_INVALID_NODE_NAME (slurm_errno.h).
+const invalidNodeName = 2018
 
 // SetNode asks for a state of a node, DRAIN or RESUME, once; the reason goes with
 // a drain. An error that wraps ErrRefused, ErrAuth or ErrUnknownNode means that
@@ -136,7 +143,10 @@ func (c *Client) SetNode(ctx context.Context, name, state, reason string) error 
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if n, err := strconv.Atoi(version[strings.LastIndexByte(version, '.')+1:]); err == nil && n < 39 {
-		return c.scontrol(ctx, name, state, reason)
+		if c.opt.Scontrol == nil {
+			return fmt.Errorf("%w: this slurmrestd only reads nodes; set control.slurm.scontrol to the command that changes them", ErrRefused)
+		}
+		return c.opt.Scontrol.update(ctx, name, state, reason)
 	}
 	ask := map[string]any{"state": []string{state}}
 	if reason != "" {
@@ -158,21 +168,6 @@ func (c *Client) SetNode(ctx context.Context, name, state, reason string) error 
 	}
 	for _, e := range answer.Errors {
 		return fmt.Errorf("set %s to %s: %w: %s", name, state, ErrRefused, e)
-	}
-	return nil
-}
-
-func (c *Client) scontrol(ctx context.Context, name, state, reason string) error {
-	if len(c.opt.Scontrol) == 0 {
-		return fmt.Errorf("%w: this slurmrestd only reads nodes; set control.slurm.scontrol to the command that changes them", ErrRefused)
-	}
-	args := append(append([]string{}, c.opt.Scontrol[1:]...), "update", "NodeName="+name, "State="+state)
-	if reason != "" {
-		args = append(args, "Reason="+reason)
-	}
-	out, err := exec.CommandContext(ctx, c.opt.Scontrol[0], args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("set %s to %s: %w: %.200s", name, state, err, bytes.TrimSpace(out))
 	}
 	return nil
 }
@@ -200,7 +195,7 @@ func (c *Client) detect(ctx context.Context) (string, error) {
 			return version, nil
 		}
 	}
-	for _, v := range []string{"v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38"} {
+	for _, v := range []string{"v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38"} {
 		if _, err := c.do(ctx, http.MethodGet, "/slurm/"+v+"/ping", nil); err == nil {
 			return v, nil
 		} else if first == nil || errors.Is(err, ErrAuth) {

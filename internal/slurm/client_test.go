@@ -57,9 +57,16 @@ func daemon(t *testing.T, version string) (*httptest.Server, *[]string) {
 	return srv, &posts
 }
 
+// The shapes of v0.0.43 are those of v0.0.42 as far as they are read here: nothing was recorded of it.
 func TestAnUnknownNodeIsAnErrorAndNothingIsSent(t *testing.T) {
-	srv, posts := daemon(t, "v0.0.42")
-	c := New(Options{URL: srv.URL, Version: "v0.0.42", Timeout: time.Minute})
+	for _, version := range []string{"v0.0.42", "v0.0.43"} {
+		t.Run(version, func(t *testing.T) { testUnknownNode(t, version) })
+	}
+}
+
+func testUnknownNode(t *testing.T, version string) {
+	srv, posts := daemon(t, version)
+	c := New(Options{URL: srv.URL, Version: version, Timeout: time.Minute})
 	t.Cleanup(c.Close)
 	if _, err := c.Node(t.Context(), "nope"); !errors.Is(err, ErrUnknownNode) {
 		t.Error(err)
@@ -75,6 +82,23 @@ func TestAnUnknownNodeIsAnErrorAndNothingIsSent(t *testing.T) {
 	}
 }
 
+// An empty list with status 200 is a node that is not known only where nothing else went wrong: who does not know
+// a node lets what ends its jobs go.
+func TestAnAnswerWithErrorsIsNoUnknownNode(t *testing.T) {
+	for text, unknown := range map[string]bool{
+		`{"nodes":[],"errors":[{"error_number":2018,"error":"Invalid node name specified"}]}`:          true,
+		`{"nodes":[],"errors":[{"error_number":1800,"error":"Unable to contact slurm controller"}]}`: false,
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }))
+		c := New(Options{URL: srv.URL, Version: "v0.0.42", Timeout: time.Minute})
+		if _, err := c.Node(t.Context(), "n1"); err == nil || errors.Is(err, ErrUnknownNode) != unknown || errors.Is(err, ErrProtocol) == unknown {
+			t.Errorf("%s: %v", text, err)
+		}
+		c.Close()
+		srv.Close()
+	}
+}
+
 func TestOldDaemonsAreChangedThroughScontrol(t *testing.T) {
 	srv, posts := daemon(t, "v0.0.38")
 	out := filepath.Join(t.TempDir(), "args")
@@ -87,7 +111,7 @@ func TestOldDaemonsAreChangedThroughScontrol(t *testing.T) {
 	if err := c.SetNode(context.Background(), "n1", "DRAIN", "why"); !errors.Is(err, ErrRefused) {
 		t.Errorf("without scontrol: %v", err)
 	}
-	c = New(Options{URL: srv.URL, Version: "v0.0.38", Timeout: time.Minute, Scontrol: []string{script}})
+	c = New(Options{URL: srv.URL, Version: "v0.0.38", Timeout: time.Minute, Scontrol: &Scontrol{Command: []string{script}}})
 	t.Cleanup(c.Close)
 	if err := c.SetNode(context.Background(), "n1", "DRAIN", "why"); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,12 @@ func (c *Client) Running(ctx context.Context, node string) (out []Job, err error
 	if err := c.Get(ctx, "jobs", &answer); err != nil {
 		return nil, err
 	}
-	for _, j := range answer.Jobs {
+	return having(answer.Jobs, node)
+}
+
+// having returns those jobs that have a node.
+func having(jobs []Job, node string) (out []Job, err error) {
+	for _, j := range jobs {
 		if !slices.ContainsFunc(j.State, func(s string) bool {
 			return slices.Contains([]string{"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"}, s)
 		}) {

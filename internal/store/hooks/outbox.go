@@ -35,23 +35,45 @@ func Key(secret Secret) ([]byte, error) {
 // Put writes a notice, and a delivery of it to each active webhook that wants its type. An id
 // of "" is made.
 func Put(ctx context.Context, tx *sql.Tx, now time.Time, n *schemas.Notice) error {
-	type hook struct{ id, topics string }
-	hooks, err := sqldb.Rows(ctx, tx, func(rows *sql.Rows) (h hook, err error) { return h, rows.Scan(&h.id, &h.topics) },
-		`SELECT id, topics FROM webhooks WHERE active ORDER BY id`)
+	to, _, err := wanting(ctx, tx, n.Type)
 	if err != nil {
 		return fmt.Errorf("put notice %s: %w", n.Type, err)
 	}
-	to := make([]string, 0, len(hooks))
+	return put(ctx, tx, now, n, to)
+}
+
+// Once is [Put] of a notice whose id says what it tells: one that is known is not told again, and one that nobody
+// wants is not kept. It returns the names of the webhooks that want its type.
+func Once(ctx context.Context, tx *sql.Tx, now time.Time, n *schemas.Notice) (names []string, err error) {
+	to, names, err := wanting(ctx, tx, n.Type)
+	if err != nil || len(to) == 0 {
+		return nil, err
+	}
+	var known int
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM notices WHERE id=$1`, n.ID).Scan(&known); err != nil || known > 0 {
+		return names, err
+	}
+	return names, put(ctx, tx, now, n, to)
+}
+
+// wanting returns the active webhooks that want a type of notices: their ids and names, by id.
+func wanting(ctx context.Context, tx *sql.Tx, kind string) (ids, names []string, err error) {
+	type hook struct{ id, name, topics string }
+	hooks, err := sqldb.Rows(ctx, tx, func(rows *sql.Rows) (h hook, err error) { return h, rows.Scan(&h.id, &h.name, &h.topics) },
+		`SELECT id, name, topics FROM webhooks WHERE active ORDER BY id`)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, h := range hooks {
 		var topics []string
 		if err := json.Unmarshal([]byte(h.topics), &topics); err != nil {
-			return fmt.Errorf("topics of webhook %s: %w", h.id, err)
+			return nil, nil, fmt.Errorf("topics of webhook %s: %w", h.id, err)
 		}
-		if Matches(topics, n.Type) {
-			to = append(to, h.id)
+		if Matches(topics, kind) {
+			ids, names = append(ids, h.id), append(names, h.name)
 		}
 	}
-	return put(ctx, tx, now, n, to)
+	return ids, names, nil
 }
 
 func put(ctx context.Context, tx *sql.Tx, now time.Time, n *schemas.Notice, to []string) error {
