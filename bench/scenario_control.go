@@ -27,7 +27,6 @@ policies:
     settle: 0s
     ladder:
       - {kind: drain, verify: 1m}
-      - {kind: uncordon, needs: [drain], verify: 1m}
   - name: asked
     faults: [gpu.memory_uncorrectable]
     mode: approve

@@ -571,7 +571,9 @@ func (x *execution) state() (uint64, bool) {
 	leader := leases[leadership]
 	_, _ = fmt.Fprint(h, servers, leader.holder, leader.expires < x.clock.UnixNano(), x.crashes, x.jumps, x.faults)
 	for _, n := range x.nodes {
-		_, _ = fmt.Fprint(h, n.name, n.dead.Load(), n.deposed, n.c.store.term.Load() == leader.token, n.threads[0].at, n.threads[0].done)
+		if _, _ = fmt.Fprint(h, "|", n.name); !n.over() {
+			_, _ = fmt.Fprint(h, n.tried, n.deposed, n.c.store.term.Load() == leader.token, n.threads[0].at, n.threads[0].done)
+		}
 	}
 	return h.Sum64(), over
 }
@@ -620,9 +622,6 @@ func search(t *testing.T, b bounds, m mutant) (states, runs int, broken []string
 				todo = append(todo, append(slices.Clone(x.trace), other))
 			}
 			x.choose(next[0])
-		}
-		if os.Getenv("AUSPEX_DBG") != "" && runs%500 == 0 {
-			fmt.Fprintln(os.Stderr, b, m, "runs", runs, "states", len(seen), "todo", len(todo), "depth", len(x.trace))
 		}
 		if len(x.broken) == 0 && runs%31 == 0 {
 			x.finish()
@@ -701,17 +700,18 @@ func (x *execution) end() {
 
 func TestEveryInterleavingOfTwoControllers(t *testing.T) {
 	all := map[string]bounds{
-		"every step of one server":   {servers: 1, fleet: 1, crashes: 1, jumps: 1, states: 100_000},
-		"one server that misbehaves": {servers: 1, fleet: 1, crashes: 1, jumps: 1, faults: 1, coarse: true, states: 100_000},
-		"two servers":                {servers: 2, fleet: 1, crashes: 1, coarse: true, states: 100_000},
-		"a server that somebody has": {servers: 1, fleet: 1, crashes: 1, jumps: 1, theirs: true, states: 100_000},
+		"every step of one server, and a crash": {servers: 1, fleet: 1, crashes: 1, states: 100_000},
+		"every step of one server, and a sleep": {servers: 1, fleet: 1, jumps: 1, states: 100_000},
+		"one server that misbehaves":            {servers: 1, fleet: 1, jumps: 1, faults: 1, coarse: true, states: 100_000},
+		"a server that somebody has":            {servers: 1, fleet: 1, crashes: 1, theirs: true, coarse: true, states: 100_000},
+		"two servers":                           {servers: 2, fleet: 1, crashes: 1, coarse: true, states: 100_000},
 	}
 	if os.Getenv("AUSPEX_EXHAUSTIVE") != "" {
 		maps.Copy(all, map[string]bounds{
-			"every step of one server that misbehaves": {servers: 1, fleet: 1, crashes: 2, jumps: 2, faults: 2, states: 10_000_000},
-			"two servers asleep":                       {servers: 2, fleet: 1, crashes: 1, jumps: 1, faults: 1, coarse: true, states: 10_000_000},
-			"three servers":                            {servers: 3, fleet: 2, crashes: 1, coarse: true, states: 10_000_000},
-			"four servers":                             {servers: 4, fleet: 2, crashes: 1, coarse: true, states: 10_000_000},
+			"every step of one server, a crash, a sleep, and misbehaviour": {servers: 1, fleet: 1, crashes: 1, jumps: 1, faults: 1, states: 10_000_000},
+			"two servers, a crash, a sleep, and misbehaviour":              {servers: 2, fleet: 1, crashes: 1, jumps: 1, faults: 1, coarse: true, states: 10_000_000},
+			"three servers": {servers: 3, fleet: 2, crashes: 1, coarse: true, states: 10_000_000},
+			"four servers":  {servers: 4, fleet: 2, crashes: 1, coarse: true, states: 10_000_000},
 		})
 	}
 	for name, b := range all {
