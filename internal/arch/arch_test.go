@@ -23,8 +23,9 @@ var floors = map[string]int{
 	"agent": 2, "collectors": 2, "pipeline": 2, "correlator": 2, "predictor": 2, "control": 2, "allocator": 2, "api": 2,
 	"bench": 2, "ui": 2, "client": 2,
 	"internal": 1, // foundations
-	// Leaves: what all share, rule files with what makes dashboards of them, and the templates that are shipped.
-	"schemas": 0, "dashboards": 0, "deploy": 0,
+	"deploy":   1, // the templates that are shipped
+	// Leaves: what all share, and rule files with what makes dashboards of them.
+	"schemas": 0, "dashboards": 0,
 }
 
 // sees are the folders that may import others of their floor: bench measures the
