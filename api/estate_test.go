@@ -598,12 +598,13 @@ func TestAConfigurationTellsWhatControlMadeOfIt(t *testing.T) {
 	g := got[apigen.GPUConfig](t, w.do(t, eng, http.MethodPut, gpu, "", `{"power_limit":500,"memory_clock":2619,"driver_config":{"sm_clock":1980,"ecc":true,"persistence":true}}`), 200)
 	keeps(&schemas.ConfigState{
 		Subject: g.GpuID, Kind: schemas.ConfigOfGPU, Name: g.Gpu, Server: c.Server, Version: 1, State: schemas.ConfigDrifted, Applied: 1, AppliedAt: at, ReadAt: at,
-		Found: map[string]string{"power_limit": "700", "application_clocks": "2619,1500", "ecc": "true", "persistence": "false"},
+		Found:  map[string]string{"power_limit": "700", "application_clocks": "2619,1500", "ecc": "true", "persistence": "false"},
 		Drifts: []schemas.ConfigDrift{{Setting: "power_limit", Desired: "500", Found: "700", Since: at}, {Setting: "ecc", Desired: "true", Found: "false", Since: at, Gone: at}},
 	})
 	g = got[apigen.GPUConfig](t, w.do(t, access.RoleViewer, http.MethodGet, gpu, "", ""), 200)
 	want := []apigen.ConfigDifference{
-		{Field: "power_limit", Desired: 500., Applied: 700.}, {Field: "driver_config.sm_clock", Desired: 1980., Applied: 1500.},
+		{Field: "power_limit", Desired: 500., Applied: 700.},
+		{Field: "driver_config.sm_clock", Desired: 1980., Applied: 1500.},
 		{Field: "driver_config.persistence", Desired: true, Applied: false},
 	}
 	if d := cmp.Diff(want, g.Differences); d != "" || g.State != "differs" || *g.Applied.MemoryClock != 2619 || g.AppliedReason != "" {

@@ -55,7 +55,7 @@ type ConfigState struct {
 	Server   string   `json:"server"`  // its name
 	Version  int64    `json:"version"` // the latest one, which State is of
 	State    string   `json:"state"`
-	Reason   string   `json:"reason"`  // why
+	Reason   string   `json:"reason"`   // why
 	Sentence Sentence `json:"sentence"` // the same in pieces
 
 	Applied   int64             `json:"applied"` // the last version that was read to be in force; 0 is none

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -233,7 +234,7 @@ func TestAVersionThatIsNotTakenIsRolledBack(t *testing.T) {
 	p.want.Version, p.want.With = 2, map[string]string{"power_limit": "400", "ecc": "false"}
 	p.outcome = schemas.ActionFailed
 	p.is["power_limit"] = "400" // half of it was taken
-	p.looks(32, minute) // attempts after 0, 10 and 30 minutes, and the end of the last
+	p.looks(32, minute)         // attempts after 0, 10 and 30 minutes, and the end of the last
 	if n := len(p.asked) - 1; n != p.cfg.Attempts {
 		t.Fatalf("%d attempts, want %d", n, p.cfg.Attempts)
 	}
@@ -335,13 +336,13 @@ func TestAnythingMayHappen(t *testing.T) {
 			case 0:
 				p.err = errors.New("no route")
 			case 1:
-				p.is["power_limit"] = fmt.Sprint(500 + 100*r.IntN(3))
+				p.is["power_limit"] = strconv.Itoa(500 + 100*r.IntN(3))
 			case 2:
 				maps.Copy(p.is, p.coming)
 			case 3:
 				if r.IntN(10) == 0 {
 					p.want.Version++
-					p.want.With = map[string]string{"power_limit": fmt.Sprint(400 + 100*r.IntN(3))}
+					p.want.With = map[string]string{"power_limit": strconv.Itoa(400 + 100*r.IntN(3))}
 				}
 			}
 			p.look(time.Duration(1+r.IntN(20)) * minute)
