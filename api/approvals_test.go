@@ -63,6 +63,7 @@ func TestTwoPersonsAreAskedEachByName(t *testing.T) {
 // TestAnAdminOverridesAFreezeForAReason, and nobody else, nor without one, nor where none holds.
 func TestAnAdminOverridesAFreezeForAReason(t *testing.T) {
 	w := start(t, false)
+	w.engineer(t)
 	intents := w.intents(t)
 	w.waits(t, "frozen", func(a *schemas.Action) {
 		a.Rails = []schemas.Rail{{Name: "change_freeze", Value: 1}}

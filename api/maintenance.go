@@ -163,11 +163,10 @@ func (s *Server) mayDeclare(ctx context.Context, m *schemas.Maintenance) error {
 
 // poolNamed resolves a pool, by name or id.
 func (s *Server) poolNamed(ctx context.Context, text string) (string, error) {
-	e, err := s.holdings()
-	if err != nil {
-		return "", err
+	if s.deps.Estate == nil {
+		return "", problem{http.StatusServiceUnavailable, "no_estate", "This console knows no pools.", "Ask a role with the relational store."}
 	}
-	p, err := e.Pool(ctx, text)
+	p, err := s.deps.Estate.Pool(ctx, text)
 	if errors.Is(err, entity.ErrNone) {
 		return "", faulty("body", "pools", "bad_maintenance", fmt.Sprintf("There is no pool %s.", text), "GET /pools lists them.")
 	}

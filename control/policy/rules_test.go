@@ -142,9 +142,16 @@ func TestWhatCutsThePowerNeedsTwoViews(t *testing.T) {
 		outside bool
 		want    int
 	}{
-		{Rung{Kind: "power_cycle"}, false, 2}, {Rung{Kind: "ac_cycle"}, false, 2}, {Rung{Kind: "power_off"}, false, 2},
-		{Rung{Kind: "reboot"}, false, 1}, {Rung{Kind: "reboot"}, true, 2}, {Rung{Kind: "reset_gpu"}, false, 1}, {Rung{Kind: "drain"}, false, 1},
-		{Rung{Kind: "power_cycle", Quorum: 1}, false, 1}, {Rung{Kind: "reset_gpu", Quorum: 2}, false, 2}, {Rung{Kind: "power_cycle", Person: true}, true, 0},
+		{Rung{Kind: "power_cycle"}, false, 2},
+		{Rung{Kind: "ac_cycle"}, false, 2},
+		{Rung{Kind: "power_off"}, false, 2},
+		{Rung{Kind: "reboot"}, false, 1},
+		{Rung{Kind: "reboot"}, true, 2},
+		{Rung{Kind: "reset_gpu"}, false, 1},
+		{Rung{Kind: "drain"}, false, 1},
+		{Rung{Kind: "power_cycle", Quorum: 1}, false, 1},
+		{Rung{Kind: "reset_gpu", Quorum: 2}, false, 2},
+		{Rung{Kind: "power_cycle", Person: true}, true, 0},
 	} {
 		if got := c.rung.Signs(c.outside); got != c.want {
 			t.Errorf("%+v, outside %v: %d, want %d", c.rung, c.outside, got, c.want)

@@ -49,7 +49,7 @@ const railText = (rail) => {
 /** Who approved an action, of how many who must; and who let it through a freeze. */
 const Approvals = ({ action }) => {
   const given = action.approvals ?? [];
-  const count = t('act.approvals', { given: given.length, needed: action.approvals_needed });
+  const count = action.approvals_needed > 0 && t('act.approvals', { given: given.length, needed: action.approvals_needed });
   return html`${action.approvals_needed > 0 && html`<p class="dim approvals">${given.length > 0 ? t('act.approvals_by', { count, who: given.map((v) => v.by).join(t('fleet.comma')) }) : count}</p>`}
     ${action.override && html`<p class="dim">${t('act.overridden', { who: action.override.by, why: action.override.reason })}</p>`}`;
 };
