@@ -34,7 +34,7 @@ func TestThePathInTheDemo(t *testing.T) {
 	).Replace(text.String())
 	ctx, cancel := context.WithTimeout(t.Context(), walkTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-euc", "trap 'kill %1 2>/dev/null; wait' EXIT TERM\n"+script) //nolint:gosec // what the how-to says
+	cmd := exec.CommandContext(ctx, "bash", "-euc", "trap 'kill %1 2>/dev/null || true; wait' EXIT TERM\n"+script) //nolint:gosec // what the how-to says
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = patience
 	cmd.Env = command(t).Env
@@ -43,7 +43,7 @@ func TestThePathInTheDemo(t *testing.T) {
 		t.Fatalf("the commands ended with %v\n%s", err, tail(string(out)))
 	}
 	for _, want := range []string{
-		"status: discovered", "gpu-r08-08", "deploy", "active", "allocation.degraded", "gpu.fallen_off_bus", "replacement:", "completed", "status: ready",
+		"status: discovered", "gpu-r08-08", "health completed", "active", "allocation.degraded", "gpu.fallen_off_bus", "replacement:", "completed", "status: ready",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("it does not say %q:\n%s", want, tail(string(out)))

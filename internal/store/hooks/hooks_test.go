@@ -296,3 +296,65 @@ func TestTopics(t *testing.T) {
 		}
 	}
 }
+
+// What people were told is listed to those whom it is for, by pages and in any order; what only tried a webhook is not.
+func TestNoticesAreListed(t *testing.T) {
+	db := sqltest.Open(t)
+	s := hooks.New(db)
+	made, err := s.Create(t.Context(), "root", hook("chat"), secret)
+	if err == nil {
+		_, err = s.Test(t.Context(), "root", made.ID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), `INSERT INTO users (id, username, email, role, status, revision, created_ns, updated_ns) VALUES ('u1', 'li', 'li@example.com', 'viewer', 'active', 1, 1, 1)`); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().UTC().Truncate(time.Second)
+	for k, n := range []schemas.Notice{{Type: "allocation.active", Subject: "a1", User: "u1"}, {Type: "allocation.failed", Subject: "a2"}, {Type: "allocation.active", Subject: "a3"}} {
+		n.ID, n.Time = fmt.Sprintf("n%d", k), at.Add(time.Duration(k)*time.Second)
+		if err := db.InTx(t.Context(), func(tx *sql.Tx) error { return hooks.Put(t.Context(), tx, at, &n) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		hooks.NoticeFilter
+
+		want []string
+	}{
+		{hooks.NoticeFilter{}, []string{"n2", "n1", "n0"}},
+		{hooks.NoticeFilter{Sort: "-type"}, []string{"n1", "n2", "n0"}},
+		{hooks.NoticeFilter{Type: "allocation.active", Sort: "time"}, []string{"n0", "n2"}},
+		{hooks.NoticeFilter{Subject: "a2"}, []string{"n1"}},
+		{hooks.NoticeFilter{Since: at.Add(time.Second)}, []string{"n2", "n1"}},
+		{hooks.NoticeFilter{Near: "u1"}, []string{"n0"}},
+		{hooks.NoticeFilter{Near: "u2"}, nil},
+	} {
+		var got []string
+		for f := c.NoticeFilter; ; {
+			f.Limit = 1
+			page, next, err := s.Notices(t.Context(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range page {
+				got = append(got, n.ID)
+			}
+			if f.After = next; next == "" {
+				break
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %v, want %v", c.NoticeFilter, got, c.want)
+		}
+	}
+	if ids, err := s.Written(t.Context(), at); err != nil || len(ids) != 4 {
+		t.Errorf("%v %v", ids, err)
+	}
+	for user, want := range map[string]bool{"u1": true, "u2": false} {
+		if ok, err := s.Hears(t.Context(), user, "n0"); err != nil || ok != want {
+			t.Errorf("%s: %v %v", user, ok, err)
+		}
+	}
+}
