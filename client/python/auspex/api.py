@@ -25,6 +25,7 @@ Action = TypedDict("Action", {
     "kind": str,
     "ladder": NotRequired[list[str]],
     "mode": str,
+    "person": NotRequired[bool],
     "rails": list["Rail"],
     "reason": str,
     "rung": int,
@@ -1478,6 +1479,10 @@ PoolList = TypedDict("PoolList", {
     "next": NotRequired[str],
 })
 
+PoolRequest = TypedDict("PoolRequest", {
+    "action": Literal["drain", "quarantine", "uncordon"],
+})
+
 PoolRight = TypedDict("PoolRight", {
     "permissions": list[str],
     "pool": str,
@@ -1662,6 +1667,11 @@ Reservation = TypedDict("Reservation", {
 ReservationList = TypedDict("ReservationList", {
     "items": list["Reservation"],
     "next": NotRequired[str],
+})
+
+Resolution = TypedDict("Resolution", {
+    "note": NotRequired[str],
+    "reference": NotRequired[str],
 })
 
 Resource = TypedDict("Resource", {
@@ -2056,9 +2066,9 @@ class Api(Transport):
         answer: "Action" = self._do("GET", f"/actions/{_part(id)}")
         return answer
 
-    def decide_action(self, id: str, verb: str) -> "Accepted":
-        """Approve, cancel or dry-run an action."""
-        answer: "Accepted" = self._do("POST", f"/actions/{_part(id)}/{_part(verb)}", once=True)
+    def decide_action(self, id: str, verb: str, body: "Resolution" | None = None) -> "Accepted":
+        """Approve, cancel, dry-run or resolve an action."""
+        answer: "Accepted" = self._do("POST", f"/actions/{_part(id)}/{_part(verb)}", once=True, body=body)
         return answer
 
     def list_agents(self, *, state: Literal["answers", "unheard", "lost", "refuses", "none", "away"] | None = None, sort: Literal["server", "-server", "rack", "-rack", "state", "-state"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AgentList":
@@ -2935,6 +2945,11 @@ class Api(Transport):
     def get_server_plots(self, id: str, *, range: Literal["15m", "1h", "6h", "24h"] | None = None, part: str | None = None) -> "PlotList":
         """Plots of a device over a range that ends now."""
         answer: "PlotList" = self._do("GET", f"/servers/{_part(id)}/plots", query={"range": range, "part": part})
+        return answer
+
+    def pool_server(self, id: str, body: "PoolRequest") -> "Operation":
+        """Take a server out of its scheduler, keep it out, or give it back."""
+        answer: "Operation" = self._do("POST", f"/servers/{_part(id)}/pool", once=True, body=body)
         return answer
 
     def power_server(self, id: str, body: "PowerRequest") -> "Operation":
