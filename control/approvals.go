@@ -70,7 +70,7 @@ func (c *Controller) asking(ctx context.Context, k *climb, p *policy.Policy, a *
 		return q, err
 	}
 	for _, v := range said {
-		if counts(k, v, max(q.always, q.asked)) {
+		if approves(k, v, max(q.always, q.asked)) {
 			q.votes = append(q.votes, v)
 		}
 	}
@@ -114,9 +114,9 @@ func (q *ask) left(k *climb) int {
 // voter tells persons apart, whatever tokens they use.
 func voter(v schemas.Approval) string { return cmp.Or(v.User, "token "+v.By) }
 
-// counts reports whether what somebody said counts as an approval: nobody approves what they asked for, and where
+// approves reports whether what somebody said counts as an approval: nobody approves what they asked for, and where
 // two must, a token that is nobody's is no person.
-func counts(k *climb, v schemas.Approval, needed int) bool {
+func approves(k *climb, v schemas.Approval, needed int) bool {
 	if needed > 1 && v.User == "" {
 		return false
 	}

@@ -146,8 +146,8 @@ func (b *storeBus) Subscribe(ctx context.Context, s bus.Subscription, handle bus
 // remote is the world as a controller reaches it.
 type remote struct{ url string }
 
-// said is what the world answers.
-type said struct {
+// saying is what the world answers.
+type saying struct {
 	Err     string
 	Verdict Verdict
 	Mute    bool
@@ -155,7 +155,7 @@ type said struct {
 	Booted  time.Time
 }
 
-func (r remote) ask(ctx context.Context, what string, s Step) (a said, err error) {
+func (r remote) ask(ctx context.Context, what string, s Step) (a saying, err error) {
 	doc, err := json.Marshal(s)
 	if err != nil {
 		return a, err
@@ -246,7 +246,7 @@ func (x *chaos) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	x.mu.Lock()
 	away := s.Kind != "power_cycle" && time.Now().Before(x.awayTill)
 	mute := time.Now().Before(x.muteTill[s.Server])
-	var a said
+	var a saying
 	var late time.Duration
 	switch {
 	case req.URL.Path == "/read":

@@ -280,7 +280,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	if !ok {
 		return end(schemas.ActionRefused, noDriver(a.Kind), "refuse")
 	}
-	before := k.Cordoned // by an earlier step, which a refusal of this one does not undo
+	cordoned := k.Cordoned // by an earlier step, which a refusal of this one does not undo
 	shown, tried := "", (*schemas.Sentence)(nil)
 	var asked time.Time // when the step was first free to go
 	refreshed := c.d.Now()
@@ -424,7 +424,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	}
 	if errors.Is(err, ErrRejected) || errors.Is(err, ErrCannot) {
 		if takesOut(a.Kind) {
-			k.Cordoned = before
+			k.Cordoned = cordoned
 		}
 		return end(schemas.ActionFailed, messages.Error(err), "fail")
 	}

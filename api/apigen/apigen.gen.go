@@ -83,6 +83,27 @@ func (e NewProposalDecisionDecision) Valid() bool {
 	}
 }
 
+// Defines values for PoolRequestAction.
+const (
+	Drain      PoolRequestAction = "drain"
+	Quarantine PoolRequestAction = "quarantine"
+	Uncordon   PoolRequestAction = "uncordon"
+)
+
+// Valid indicates whether the value is a known member of the PoolRequestAction enum.
+func (e PoolRequestAction) Valid() bool {
+	switch e {
+	case Drain:
+		return true
+	case Quarantine:
+		return true
+	case Uncordon:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for PowerRequestAction.
 const (
 	AcCycle    PowerRequestAction = "ac_cycle"
@@ -206,6 +227,7 @@ const (
 	Cancel   DecideActionParamsVerb = "cancel"
 	DryRun   DecideActionParamsVerb = "dry-run"
 	Override DecideActionParamsVerb = "override"
+	Resolve  DecideActionParamsVerb = "resolve"
 )
 
 // Valid indicates whether the value is a known member of the DecideActionParamsVerb enum.
@@ -218,6 +240,8 @@ func (e DecideActionParamsVerb) Valid() bool {
 	case DryRun:
 		return true
 	case Override:
+		return true
+	case Resolve:
 		return true
 	default:
 		return false
@@ -2370,8 +2394,14 @@ type Credential struct {
 
 // Decision defines model for Decision.
 type Decision struct {
+	// Note What was done; of `resolve` alone
+	Note string `json:"note,omitempty,omitzero"`
+
 	// Reason Why; required to override a freeze
 	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Reference Where that is written, such as the number of a ticket; of `resolve` alone
+	Reference string `json:"reference,omitempty,omitzero"`
 }
 
 // Delivery defines model for Delivery.
@@ -3672,6 +3702,15 @@ type PoolList struct {
 	Items []Pool `json:"items"`
 	Next  string `json:"next,omitempty,omitzero"`
 }
+
+// PoolRequest defines model for PoolRequest.
+type PoolRequest struct {
+	// Action Take it out until a repair or somebody gives it back; take it out until somebody gives it back; give it back
+	Action PoolRequestAction `json:"action"`
+}
+
+// PoolRequestAction Take it out until a repair or somebody gives it back; take it out until somebody gives it back; give it back
+type PoolRequestAction string
 
 // PoolRight defines model for PoolRight.
 type PoolRight struct {
@@ -5388,6 +5427,12 @@ type GetServerPlotsParams struct {
 // GetServerPlotsParamsRange defines parameters for GetServerPlots.
 type GetServerPlotsParamsRange string
 
+// PoolServerParams defines parameters for PoolServer.
+type PoolServerParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // PowerServerParams defines parameters for PowerServer.
 type PowerServerParams struct {
 	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
@@ -5795,6 +5840,9 @@ type UpdateServerFirmwareJSONRequestBody = FirmwareRequest
 // RegisterGPUJSONRequestBody defines body for RegisterGPU for application/json ContentType.
 type RegisterGPUJSONRequestBody = NewGPU
 
+// PoolServerJSONRequestBody defines body for PoolServer for application/json ContentType.
+type PoolServerJSONRequestBody = PoolRequest
+
 // PowerServerJSONRequestBody defines body for PowerServer for application/json ContentType.
 type PowerServerJSONRequestBody = PowerRequest
 
@@ -5851,7 +5899,7 @@ type ServerInterface interface {
 	// GetAction One action
 	// (GET /actions/{id})
 	GetAction(c *fiber.Ctx, id QueryID) error
-	// DecideAction Approve, cancel or dry-run an action, or override a freeze for it
+	// DecideAction Approve, cancel, dry-run or resolve an action, or override a freeze for it
 	// (POST /actions/{id}/{verb})
 	DecideAction(c *fiber.Ctx, id QueryID, verb DecideActionParamsVerb, params DecideActionParams) error
 	// ListAgents List the servers of the inventory by name, with the state of their node agents
@@ -6202,6 +6250,9 @@ type ServerInterface interface {
 	// GetServerPlots Plots of a device over a range that ends now
 	// (GET /servers/{id}/plots)
 	GetServerPlots(c *fiber.Ctx, id QueryResource, params GetServerPlotsParams) error
+	// PoolServer Take a server out of its scheduler, keep it out, or give it back
+	// (POST /servers/{id}/pool)
+	PoolServer(c *fiber.Ctx, id QueryResource, params PoolServerParams) error
 	// PowerServer Turn a server on or off, restart it, or send it a diagnostic interrupt
 	// (POST /servers/{id}/power)
 	PowerServer(c *fiber.Ctx, id QueryResource, params PowerServerParams) error
@@ -12259,6 +12310,57 @@ func (siw *ServerInterfaceWrapper) GetServerPlots(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// PoolServer operation middleware
+func (siw *ServerInterfaceWrapper) PoolServer(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PoolServerParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PoolServer(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // PowerServer operation middleware
 func (siw *ServerInterfaceWrapper) PowerServer(c *fiber.Ctx) error {
 
@@ -14269,6 +14371,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/servers/:id/plots", wrapper.GetServerPlots)
 
 	router.Post(options.BaseURL+"/servers/:id/power", wrapper.PowerServer)
+
+	router.Post(options.BaseURL+"/servers/:id/pool", wrapper.PoolServer)
 
 	router.Post(options.BaseURL+"/servers/:id/bios", wrapper.SetServerBios)
 
@@ -19625,6 +19729,38 @@ func (response GetServerPlotsdefaultApplicationProblemPlusJSONResponse) VisitGet
 	return ctx.JSON(&response.Body)
 }
 
+type PoolServerRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params PoolServerParams
+	Body   *PoolServerJSONRequestBody
+}
+
+type PoolServerResponseObject interface {
+	VisitPoolServerResponse(ctx *fiber.Ctx) error
+}
+
+type PoolServer202JSONResponse struct{ AskedJSONResponse }
+
+func (response PoolServer202JSONResponse) VisitPoolServerResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PoolServerdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PoolServerdefaultApplicationProblemPlusJSONResponse) VisitPoolServerResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type PowerServerRequestObject struct {
 	ID     QueryResource `json:"id"`
 	Params PowerServerParams
@@ -21296,7 +21432,7 @@ type StrictServerInterface interface {
 	// GetAction One action
 	// (GET /actions/{id})
 	GetAction(ctx context.Context, request GetActionRequestObject) (GetActionResponseObject, error)
-	// DecideAction Approve, cancel or dry-run an action, or override a freeze for it
+	// DecideAction Approve, cancel, dry-run or resolve an action, or override a freeze for it
 	// (POST /actions/{id}/{verb})
 	DecideAction(ctx context.Context, request DecideActionRequestObject) (DecideActionResponseObject, error)
 	// ListAgents List the servers of the inventory by name, with the state of their node agents
@@ -21647,6 +21783,9 @@ type StrictServerInterface interface {
 	// GetServerPlots Plots of a device over a range that ends now
 	// (GET /servers/{id}/plots)
 	GetServerPlots(ctx context.Context, request GetServerPlotsRequestObject) (GetServerPlotsResponseObject, error)
+	// PoolServer Take a server out of its scheduler, keep it out, or give it back
+	// (POST /servers/{id}/pool)
+	PoolServer(ctx context.Context, request PoolServerRequestObject) (PoolServerResponseObject, error)
 	// PowerServer Turn a server on or off, restart it, or send it a diagnostic interrupt
 	// (POST /servers/{id}/power)
 	PowerServer(ctx context.Context, request PowerServerRequestObject) (PowerServerResponseObject, error)
@@ -25520,6 +25659,48 @@ func (sh *strictHandler) GetServerPlots(ctx *fiber.Ctx, id QueryResource, params
 		return err
 	} else if validResponse, ok := response.(GetServerPlotsResponseObject); ok {
 		if err := validResponse.VisitGetServerPlotsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PoolServer operation middleware
+func (sh *strictHandler) PoolServer(ctx *fiber.Ctx, id QueryResource, params PoolServerParams) error {
+	var request PoolServerRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body PoolServerJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PoolServer(ctx.UserContext(), request.(PoolServerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PoolServer")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PoolServerResponseObject); ok {
+		if err := validResponse.VisitPoolServerResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
