@@ -73,7 +73,7 @@ func TestWhatIsAskedForIsDoneAndReadBack(t *testing.T) {
 			in := wish("r1", "power_cycle", nil)
 			b.tell(c, in, in)
 			b.until(c, func([]schemas.Action) bool { return b.closed("r1") })
-			b.tell(c, in) // the bus brings it again
+			b.tell(b.controller(), in) // the bus brings it again
 			a := b.actionOf("r1")
 			if a.State != schemas.ActionDone || a.VerifiedBy == "" || a.Actor != "ann" || a.Reason != "request" || a.Incident != "" || a.Mode != mode {
 				t.Errorf("%+v", a)
