@@ -87,7 +87,7 @@ func TestWhatServersShareIsBounded(t *testing.T) {
 			}
 			ctl.d.Groups = s
 			for _, server := range c.taken {
-				ctl.open[server] = &climb{Subject: server, Touched: true, Groups: of[server]}
+				ctl.takeUp(nil, []*climb{{Subject: server, Touched: true, Groups: of[server]}})
 			}
 			rails, err := ctl.limits(t.Context(), &climb{Subject: "s1", Touched: c.again}, policy.Rung{Kind: "drain"}, ctl.store.now())
 			if err != nil {

@@ -49,7 +49,7 @@ func one(b bool) int {
 }
 
 // fence makes sure, in the transaction of a write, that this controller still leads, and keeps others from it until the
-// transaction ends. It renews the lease. Before anybody has ever led, nobody is fenced off.
+// transaction ends. It renews the lease. One that has never led is fenced off only by somebody who does.
 func (s *store) fence(ctx context.Context, tx *sql.Tx) error {
 	r, err := tx.ExecContext(ctx, `UPDATE control_leases SET expires_ns=$4 WHERE subject=$1 AND holder=$2 AND token=$3`,
 		leadership, s.holder, s.term.Load(), s.now().Add(s.ttl).UnixNano())
@@ -61,7 +61,7 @@ func (s *store) fence(ctx context.Context, tx *sql.Tx) error {
 		return err
 	}
 	if s.term.Load() == 0 {
-		err = tx.QueryRowContext(ctx, `SELECT count(*) FROM control_leases WHERE subject=$1`, leadership).Scan(&n)
+		err = tx.QueryRowContext(ctx, `SELECT count(*) FROM control_leases WHERE subject=$1 AND expires_ns>0`, leadership).Scan(&n)
 		if err != nil || n == 0 {
 			return err
 		}

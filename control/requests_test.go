@@ -73,7 +73,7 @@ func TestWhatIsAskedForIsDoneAndReadBack(t *testing.T) {
 			in := wish("r1", "power_cycle", nil)
 			b.tell(c, in, in)
 			b.until(c, func([]schemas.Action) bool { return b.closed("r1") })
-			b.tell(c, in) // the bus brings it again
+			b.tell(b.controller(), in) // the bus brings it again
 			a := b.actionOf("r1")
 			if a.State != schemas.ActionDone || a.VerifiedBy == "" || a.Actor != "ann" || a.Reason != "request" || a.Incident != "" || a.Mode != mode {
 				t.Errorf("%+v", a)
@@ -263,6 +263,9 @@ func TestDeathRepeatsNothingOfARequest(t *testing.T) {
 			}
 			c = b.controller()
 			b.tell(c, in)
+			if begun := time.Now(); b.w.cycles()["r1"] == 0 { // what was decided and not sent is looked for until its time is over
+				c.d.Now = func() time.Time { return begun.Add(1000 * time.Since(begun)) }
+			}
 			b.until(c, func([]schemas.Action) bool { return ended(b.actionOf("r1")) })
 			a := b.actionOf("r1")
 			if n := b.w.cycles()["r1"]; n > 1 || n == 0 && a.State == schemas.ActionDone {
