@@ -152,7 +152,7 @@ const (
 	ConfigDrifted    = "config.drifted"
 	ConfigSuspect    = "config.suspect"
 	ConfigRefused    = "config.refused"
-	ConfigFailed     = "config.failed"
+	ConfigFailed     = "config.attempt_failed"
 	ConfigRolledBack = "config.rolled_back"
 	ConfigHeld       = "config.held"
 	ConfigOften      = "config.often"

@@ -189,7 +189,7 @@ export const en = {
   'config.drifted': 'It is no longer so: {changes}.',
   'config.suspect': 'It was read otherwise once, and is read again before anything is said or done: {changes}.',
   'config.refused': 'Control did not do it: {why}',
-  'config.failed': 'Attempt {n} of {of} failed: {why}',
+  'config.attempt_failed': 'Attempt {n} of {of} failed: {why}',
   'config.rolled_back': 'Version {version} was not taken ({why}); what was in force before is so again. It is tried no more until somebody applies it or stores another version.',
   'config.held': '{n} attempts within a day did not help ({why}). It is tried no more until somebody applies it or stores another version.',
   'config.often': 'It was put in force {n} times within a day and did not stay so.',

@@ -186,7 +186,7 @@ export const zh = {
   'config.drifted': '现已不符：{changes}。',
   'config.suspect': '有一次读到不同的值，再次读取后才会告知或处理：{changes}。',
   'config.refused': '控制未执行：{why}',
-  'config.failed': '第 {n} 次（共 {of} 次）失败：{why}',
+  'config.attempt_failed': '第 {n} 次（共 {of} 次）失败：{why}',
   'config.rolled_back': '版本 {version} 未被接受（{why}）；此前的设置已恢复生效。在有人应用它或保存新版本之前不再尝试。',
   'config.held': '一天内尝试 {n} 次无效（{why}）。在有人应用它或保存新版本之前不再尝试。',
   'config.often': '一天内生效 {n} 次，但未能保持。',
