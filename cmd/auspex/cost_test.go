@@ -74,8 +74,11 @@ func TestAFreezeHoldsForItsPlacesAndPools(t *testing.T) {
 		t.Fatal(err)
 	}
 	top := schemas.Topology{Resources: []schemas.Resource{
-		{ID: "dc", Kind: schemas.KindSite}, {ID: "r1", Kind: schemas.KindRack, Parent: "dc"}, {ID: "r2", Kind: schemas.KindRack, Parent: "dc"},
-		{ID: "s1", Kind: schemas.KindServer, Parent: "r1"}, {ID: "s2", Kind: schemas.KindServer, Parent: "r2"},
+		{ID: "dc", Kind: schemas.KindSite},
+		{ID: "r1", Kind: schemas.KindRack, Parent: "dc"},
+		{ID: "r2", Kind: schemas.KindRack, Parent: "dc"},
+		{ID: "s1", Kind: schemas.KindServer, Parent: "r1"},
+		{ID: "s2", Kind: schemas.KindServer, Parent: "r2"},
 	}}
 	if _, err := inv.Import(t.Context(), cmdb.Draft{Topology: top}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()}); err != nil {
 		t.Fatal(err)
