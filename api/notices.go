@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"auspex/api/apigen"
+	"auspex/internal/reasons"
 	"auspex/internal/store/hooks"
 	"auspex/schemas"
 )
 
 // saidOfNotice adds in pieces what a notice says in English.
-func saidOfNotice(said interface{ Of(text string) *schemas.Sentence }, n schemas.Notice) schemas.Notice {
+func saidOfNotice(said *reasons.Reader, n schemas.Notice) schemas.Notice {
 	var data struct {
 		Detail string `json:"detail"`
 	}

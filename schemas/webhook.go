@@ -54,6 +54,6 @@ type Notice struct {
 	Data    json.RawMessage `json:"data"`
 	// Sentence is what `detail` of the data says, in pieces; nil where it is in no words of ours.
 	Sentence *Sentence `json:"sentence,omitempty"`
-	User    string          `json:"user_id,omitempty"` // whom it is for
-	Team    string          `json:"team_id,omitempty"`
+	User     string    `json:"user_id,omitempty"` // whom it is for
+	Team     string    `json:"team_id,omitempty"`
 }

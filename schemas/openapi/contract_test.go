@@ -122,7 +122,7 @@ func TestWhatWasPromisedIsInTheDocument(t *testing.T) {
 			t.Errorf("there is no %s", name)
 			continue
 		}
-		for _, field := range strings.Fields(want) {
+		for field := range strings.FieldsSeq(want) {
 			if s.Value.Properties[field] == nil {
 				t.Errorf("%s has no %s", name, field)
 			}

@@ -115,18 +115,18 @@ type Filter struct {
 // Page returns a page of rows, from the newest on where no order is asked for, and the cursor of the
 // following page.
 func (l *Log) Page(ctx context.Context, f Filter) (page []Row, next string, err error) {
-	where, args := "1=1", []any{}
+	where, args := []string{"1=1"}, []any{}
 	for _, c := range []struct{ column, value string }{{"actor", f.Actor}, {"verb", f.Verb}, {"subject", f.Subject}} {
 		if c.value != "" {
 			args = append(args, c.value)
-			where += fmt.Sprintf(" AND %s=$%d", c.column, len(args))
+			where = append(where, fmt.Sprintf("%s=$%d", c.column, len(args)))
 		}
 	}
 	tail, args, err := order.Tail(f.Sort, f.After, f.Limit, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list audit: %w", err)
 	}
-	if page, err = l.rows(ctx, where+tail, args...); err != nil {
+	if page, err = l.rows(ctx, strings.Join(where, " AND ")+tail, args...); err != nil {
 		return nil, "", err
 	}
 	page, next = order.Page(page, f.Sort, f.Limit)
