@@ -86,7 +86,7 @@ func testUnknownNode(t *testing.T, version string) {
 // a node lets what ends its jobs go.
 func TestAnAnswerWithErrorsIsNoUnknownNode(t *testing.T) {
 	for text, unknown := range map[string]bool{
-		`{"nodes":[],"errors":[{"error_number":2018,"error":"Invalid node name specified"}]}`:          true,
+		`{"nodes":[],"errors":[{"error_number":2018,"error":"Invalid node name specified"}]}`:        true,
 		`{"nodes":[],"errors":[{"error_number":1800,"error":"Unable to contact slurm controller"}]}`: false,
 	} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }))

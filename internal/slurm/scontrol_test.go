@@ -3,10 +3,10 @@ package slurm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -242,7 +242,7 @@ func TestTheRealControllerIsDrainedAndResumedThroughScontrol(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(jobs) == 1 && fmt.Sprint(jobs[0].ID.N) == id && jobs[0].User == "root" {
+		if len(jobs) == 1 && strconv.FormatInt(jobs[0].ID.N, 10) == id && jobs[0].User == "root" {
 			break
 		}
 		if time.Now().After(deadline) {
