@@ -75,7 +75,7 @@ func (s *store) workflow(namespace, name string) *Workflow {
 func (i *installer) Follow(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	quiet := klog.Logger{}
+	quiet := klog.Logger{} // what a reflector says is said by heard, once
 	for _, one := range []struct {
 		resource string
 		expected runtime.Object
@@ -98,7 +98,7 @@ func (i *installer) Follow(ctx context.Context) {
 				return w, err
 			},
 		}, one.expected, one.into, cache.ReflectorOptions{Name: one.resource, Logger: &quiet})
-		wg.Go(func() { r.RunWithContext(ctx) })
+		wg.Go(func() { r.RunWithContext(klog.NewContext(ctx, quiet)) })
 	}
 	said := ""
 	for {
