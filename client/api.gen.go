@@ -50,11 +50,12 @@ func (c *Client) GetAction(ctx context.Context, id string, opts ...Option) (sche
 	return one[schemas.Action](ctx, c, Request{Method: http.MethodGet, Path: "actions/" + url.PathEscape(id)}, opts)
 }
 
-// DecideAction: Approve, cancel or dry-run an action, or override a freeze for it. Puts an intent on the bus and
-// answers 202; the action changes once control has taken the intent. The same Idempotency-Key gives the same intent,
-// which control takes once. Where two persons must approve, the answer says who is still needed; whoever approved it
-// already, or asked for it, is answered 409. `override` lets an action through a change freeze; admins may, with a
-// reason.
+// DecideAction: Approve, cancel, dry-run or resolve an action, or override a freeze for it. Puts an intent on the bus
+// and answers 202; the action changes once control has taken the intent. The same Idempotency-Key gives the same
+// intent, which control takes once. Where two persons must approve, the answer says who is still needed; whoever
+// approved it already, or asked for it, is answered 409. `override` lets an action through a change freeze; admins
+// may, with a reason. `resolve` says that a person has done what only a person can (`person`), and closes the ticket;
+// what the body says of it is kept with the action.
 func (c *Client) DecideAction(ctx context.Context, id string, verb string, body *Decision, opts ...Option) (Accepted, error) {
 	return one[Accepted](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "actions/" + url.PathEscape(id) + "/" + url.PathEscape(verb), Body: given(body)}, opts)
 }
@@ -1533,6 +1534,13 @@ func (c *Client) GetServerPlots(ctx context.Context, id string, params GetServer
 	return one[PlotList](ctx, c, Request{Method: http.MethodGet, Path: "servers/" + url.PathEscape(id) + "/plots", Query: params.query()}, opts)
 }
 
+// PoolServer: Take a server out of its scheduler, keep it out, or give it back. As of `power`. A server in quarantine
+// is given to nobody and gets no work, whatever repairs it, until somebody asks for `uncordon`. Only what Auspex has
+// taken out is given back to the scheduler.
+func (c *Client) PoolServer(ctx context.Context, id string, body PoolRequest, opts ...Option) (Operation, error) {
+	return one[Operation](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "servers/" + url.PathEscape(id) + "/pool", Body: body}, opts)
+}
+
 // PowerServer: Turn a server on or off, restart it, or send it a diagnostic interrupt. Asks control for it and answers
 // 202 with the operation, which is `pending` until control has taken it. What comes of it is at the address in
 // `Location`; the live stream tells of changes as `operations`. Control refuses what it may not or cannot do, and says
@@ -1981,7 +1989,9 @@ type Accepted struct {
 
 // Decision: as the document has it.
 type Decision struct {
-	Reason string `json:"reason,omitzero"` // Why; required to override a freeze
+	Note      string `json:"note,omitzero"`      // What was done; of `resolve` alone
+	Reason    string `json:"reason,omitzero"`    // Why; required to override a freeze
+	Reference string `json:"reference,omitzero"` // Where that is written, such as the number of a ticket; of `resolve` alone
 }
 
 // AgentList: as the document has it.
@@ -2878,6 +2888,11 @@ type NewGPU struct {
 type PlotList struct {
 	Items        []Plot  `json:"items"`
 	RangeSeconds float64 `json:"range_seconds"`
+}
+
+// PoolRequest: as the document has it.
+type PoolRequest struct {
+	Action string `json:"action"` // Take it out until a repair or somebody gives it back; take it out until somebody gives it back; give it back; one of drain, quarantine, uncordon
 }
 
 // ServerStatus: as the document has it.

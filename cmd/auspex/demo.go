@@ -61,7 +61,7 @@ func useFleet(f *child.Fleet, cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	return config.Load(config.Source{Set: append(set, "control.bmc.images=["+have.URL+"]")}, cfg)
+	return config.Load(config.Source{Set: append(set, "control.bmc.images=["+have.URL+"]", "control.tinkerbell.kubeconfig="+f.Path(sim.TinkerbellFile))}, cfg)
 }
 
 // runFile is run.json: what scripts need to know of a running Auspex.

@@ -30,6 +30,7 @@ Action = TypedDict("Action", {
     "ladder": NotRequired[list[str]],
     "mode": str,
     "override": NotRequired["Approval"],
+    "person": NotRequired[bool],
     "rails": list["Rail"],
     "reason": str,
     "requester": NotRequired[str],
@@ -535,7 +536,9 @@ Credential = TypedDict("Credential", {
 })
 
 Decision = TypedDict("Decision", {
+    "note": NotRequired[str],
     "reason": NotRequired[str],
+    "reference": NotRequired[str],
 })
 
 Delivery = TypedDict("Delivery", {
@@ -1568,6 +1571,10 @@ PoolList = TypedDict("PoolList", {
     "next": NotRequired[str],
 })
 
+PoolRequest = TypedDict("PoolRequest", {
+    "action": Literal["drain", "quarantine", "uncordon"],
+})
+
 PoolRight = TypedDict("PoolRight", {
     "permissions": list[str],
     "pool": str,
@@ -2148,7 +2155,7 @@ class Api(Transport):
         return answer
 
     def decide_action(self, id: str, verb: str, body: "Decision" | None = None) -> "Accepted":
-        """Approve, cancel or dry-run an action, or override a freeze for it."""
+        """Approve, cancel, dry-run or resolve an action, or override a freeze for it."""
         answer: "Accepted" = self._do("POST", f"/actions/{_part(id)}/{_part(verb)}", once=True, body=body)
         return answer
 
@@ -3041,6 +3048,11 @@ class Api(Transport):
     def get_server_plots(self, id: str, *, range: Literal["15m", "1h", "6h", "24h"] | None = None, part: str | None = None) -> "PlotList":
         """Plots of a device over a range that ends now."""
         answer: "PlotList" = self._do("GET", f"/servers/{_part(id)}/plots", query={"range": range, "part": part})
+        return answer
+
+    def pool_server(self, id: str, body: "PoolRequest") -> "Operation":
+        """Take a server out of its scheduler, keep it out, or give it back."""
+        answer: "Operation" = self._do("POST", f"/servers/{_part(id)}/pool", once=True, body=body)
         return answer
 
     def power_server(self, id: str, body: "PowerRequest") -> "Operation":
