@@ -186,6 +186,7 @@ func TestATicketIsToldWithItsEvidenceAndClosedByAPerson(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	// Only a person's step can be resolved.
+	c = b.controller() // one that has ended writes nothing
 	b.decide(c, as[(at+1)%len(as)].ID, verbResolve, "")
 	b.decide(c, ticket.ID, verbResolve, "OPS-17: the GPU was exchanged")
 	if err := c.decided(t.Context()); err != nil {
@@ -212,6 +213,7 @@ func TestATicketWhoseIncidentEndsIsClosed(t *testing.T) {
 	inc := incident("i2", "pdu-r01-a", "power.feed_loss")
 	now := time.Now()
 	inc.Closed = &now
+	c = b.controller() // one that has ended writes nothing
 	c.consider(inc)
 	if err := c.withdraw(t.Context()); err != nil {
 		t.Fatal(err)
