@@ -420,7 +420,7 @@ func (i *installer) Verify(ctx context.Context, s control.Step) (control.Verdict
 // says is how far a workflow is.
 func (i *installer) says(ctx context.Context, s control.Step, w *Workflow) schemas.Sentence {
 	a, n, of := w.at()
-	args := messages.Args{"server": s.Server, "state": w.state(), "n": n, "of": of}
+	args := messages.Args{"server": s.Server, "stage": w.state(), "n": n, "of": of}
 	if w.state() == stateSuccess {
 		return messages.New(messages.InstallDone, args)
 	}

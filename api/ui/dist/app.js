@@ -324,7 +324,7 @@ var je,Pl,Cf,Mn,fr,Yo,Rl,Go,zl,hr,mr,Af,lo=Symbol.for("pv"),Zo={},Jo=[],Tf=/^m(i
         ${u.incidents.length+u.actions.length>0&&c`<${Jg} server=${u} />`}
         ${u.parts.length>0&&c`<${U} title=${r("dev.parts")} id="parts"><${qg} parts=${u.parts} picked=${$} /><//>`}
         <${Yg} prediction=${g} />
-        ${u.kind==="server"&&c`<${Td} server=${u.name} part=${h} />`}
+        ${u.created_at&&c`<${Td} server=${u.name} part=${h} />`}
         <${ha} resource=${u.name} />
         <${U} title=${r("dev.inventory")} id="inventory" flush aside=${c`<span class="dim mono">${[u.model,u.serial].filter(Boolean).join(" · ")}</span>`}><table class="table tight"><tbody>${u.inventory.map(y=>c`<tr><td class="dim">${re("part",y.name)}</td><td colspan="2" class="wrap">${y.value}</td></tr>`)}${u.links.slice(0,24).map(y=>c`<tr><td class="dim mono">${y.part}</td><td><${ht} id=${y.peer} /></td><td class="dim">${re("link",y.kind)}</td></tr>`)}</tbody></table><//>
       </div>

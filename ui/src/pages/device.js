@@ -126,7 +126,7 @@ export function DevicePage({ id, query }) {
         ${server.incidents.length + server.actions.length > 0 && html`<${Open} server=${server} />`}
         ${server.parts.length > 0 && html`<${Panel} title=${t('dev.parts')} id="parts"><${Anatomy} parts=${server.parts} picked=${marked} /><//>`}
         <${Forecast} prediction=${prediction} />
-        ${server.kind === 'server' && html`<${Config} server=${server.name} part=${part} />`}
+        ${server.created_at && html`<${Config} server=${server.name} part=${part} />`}
         <${Maintenance} resource=${server.name} />
         <${Panel} title=${t('dev.inventory')} id="inventory" flush aside=${html`<span class="dim mono">${[server.model, server.serial].filter(Boolean).join(' · ')}</span>`}><table class="table tight"><tbody>${server.inventory.map((f) => html`<tr><td class="dim">${name('part', f.name)}</td><td colspan="2" class="wrap">${f.value}</td></tr>`)}${server.links.slice(0, 24).map((l) => html`<tr><td class="dim mono">${l.part}</td><td><${Res} id=${l.peer} /></td><td class="dim">${name('link', l.kind)}</td></tr>`)}</tbody></table><//>
       </div>
