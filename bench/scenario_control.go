@@ -154,7 +154,7 @@ func (v *controlled) incidents(ctx context.Context, fault string, from, to int) 
 		}
 		alerts = append(alerts, schemas.Alert{
 			Event: schemas.Event{
-				ID: id + "-e", Resource: part, Type: "gpu.xid", Source: schemas.SourceKmsg, Severity: schemas.SeverityCritical, Time: now, Observed: now,
+				ID: id + "-e", Resource: part, Type: schemas.EventGPUXID, Source: schemas.SourceKmsg, Severity: schemas.SeverityCritical, Time: now, Observed: now,
 			},
 			Server: Server(i), Status: schemas.AlertResolved, Fingerprint: id,
 		})
