@@ -578,7 +578,7 @@ var decisions = map[apigen.DecideActionParamsVerb]struct {
 	apigen.DryRun:  {access.DryRun, []string{schemas.ActionProposed, schemas.ActionWaiting}},
 	// Who may decide in the stead of whoever has a server: admins.
 	apigen.Override: {access.Assign, []string{schemas.ActionWaiting}},
-	apigen.Resolve: {access.Cancel, []string{schemas.ActionProposed}},
+	apigen.Resolve:  {access.Cancel, []string{schemas.ActionProposed}},
 }
 
 // DecideAction implements the operation decideAction.

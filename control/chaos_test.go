@@ -218,7 +218,6 @@ func (r remote) Follow(ctx context.Context, server string, observe func(Observat
 type chaos struct {
 	t    *testing.T
 	seed uint64
-	dsn  string
 	db   *sqldb.DB
 
 	mu       sync.Mutex

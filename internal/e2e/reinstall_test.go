@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"auspex/schemas"
+)
+
+// Of the script damaged-driver: what a new installation mends, and where it fails.
+const (
+	reinstalled   = "gpu-r03-04"
+	uninstallable = "gpu-r07-05"
+)
+
+// What neither a reset nor a power cycle mends is installed anew through Tinkerbell, validated and given back; where
+// the installation fails, the server stays out, held back from everybody, and a person is told.
+func TestEnforceInstallsAServerAnewAndReturnsIt(t *testing.T) {
+	beside(t)
+	dir := dataDir(t)
+	p := launch(t, dir, "--demo", "--agents-alone", "--mode", "enforce", "--script", "testdata/scripts/damaged-driver.yaml", "--seed", "3",
+		"--set", "store.clickhouse=off", "--set", "control.policies=testdata/reinstall.yaml")
+	p.ready()
+	p.awaitFor(4*patience, reinstalled+" is installed anew and given back", func() error {
+		steps, err := p.actionsOn(reinstalled)
+		if err != nil {
+			return err
+		}
+		for _, kind := range []string{"drain", "reset_gpu", "power_cycle", "reinstall", "validate", "uncordon"} {
+			a, ok := steps[kind]
+			want := schemas.ActionDone
+			if kind == "reset_gpu" || kind == "power_cycle" {
+				want = schemas.ActionFailed
+			}
+			ended := slices.Contains([]string{schemas.ActionDone, schemas.ActionFailed, schemas.ActionCancelled, schemas.ActionUnknown}, a.State)
+			switch {
+			case !ok:
+				return errors.New("no action " + kind)
+			case ended && a.State != want:
+				return settled{fmt.Errorf("%s is %s: %s %s", kind, a.State, a.Detail, a.VerifiedBy)}
+			case a.State != want:
+				return fmt.Errorf("%s is %s: %s", kind, a.State, a.Detail)
+			}
+		}
+		return nil
+	})
+	steps, err := p.actionsOn(reinstalled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, a := range steps {
+		t.Logf("%s: %s %s", kind, a.Detail, a.VerifiedBy)
+	}
+	if a := steps["reinstall"]; !strings.HasPrefix(a.VerifiedBy, "agent has read "+reinstalled+"/gpu2 for ") {
+		t.Errorf("the installation was verified by %q", a.VerifiedBy)
+	}
+	if s := nodeStates(t, dir, reinstalled); slices.Contains(s, "DRAIN") || slices.Contains(s, "DOWN") {
+		t.Errorf("%s is %v and not back in the pool", reinstalled, s)
+	}
+
+	p.awaitFor(4*patience, "a person is told of the server that cannot be installed", func() error {
+		steps, err := p.actionsOn(uninstallable)
+		if err != nil {
+			return err
+		}
+		if a := steps["reinstall"]; a.State == schemas.ActionDone {
+			return settled{fmt.Errorf("it is installed: %s", a.VerifiedBy)}
+		} else if a.State != schemas.ActionFailed {
+			return fmt.Errorf("the installation is %q: %s", a.State, a.Detail)
+		}
+		if a := steps["ticket"]; a.State != schemas.ActionProposed {
+			return errors.New("nobody is told of it")
+		}
+		return nil
+	})
+	if steps, err = p.actionsOn(uninstallable); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("reinstall: %s; ticket: %s", steps["reinstall"].Detail, steps["ticket"].Why)
+	if a, ok := steps["uncordon"]; ok {
+		t.Errorf("uncordon is %s", a.State)
+	}
+	if s := nodeStates(t, dir, uninstallable); !slices.Contains(s, "DRAIN") {
+		t.Errorf("%s is %v and not held out of the pool", uninstallable, s)
+	}
+	p.interrupt()
+}
