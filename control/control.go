@@ -486,6 +486,9 @@ func (c *Controller) withdraw(ctx context.Context) error {
 		}
 		for i := range actions {
 			a := &actions[i]
+			if target == "" && a.Person && cases[i].Cordoned { // the signs may have ended because the server is out
+				continue
+			}
 			sentence := messages.New(messages.OtherCause, nil)
 			if target == "" {
 				sentence = messages.New(messages.IncidentClosed, nil)

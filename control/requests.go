@@ -351,7 +351,14 @@ func (c *Controller) freed(ctx context.Context, subject string) error {
 	delete(c.open, subject)
 	c.notes(k)
 	c.mu.Unlock()
-	return nil
+	left, err := c.store.proposed(ctx, k.ID)
+	for i := range left {
+		if err == nil && left[i].Person {
+			become(&left[i], schemas.ActionCancelled, messages.New(messages.GivenBack, messages.Args{"server": subject}))
+			err = c.saveDecision(ctx, k, &left[i], "withdraw")
+		}
+	}
+	return err
 }
 
 // occupied asks the scheduler which jobs would end with a step that somebody asks for. Where there

@@ -322,6 +322,15 @@ WHERE c.reason=$1 AND c.target<>$2 AND c.state<>'open' AND a.state=$3 ORDER BY a
 	return cs, as, rows.Err()
 }
 
+// proposed returns the open proposals of a case.
+func (s *store) proposed(ctx context.Context, caseID string) ([]schemas.Action, error) {
+	out, err := sqldb.Docs[schemas.Action](ctx, s.db, `SELECT doc FROM control_actions WHERE case_id=$1 AND state=$2 ORDER BY rung`, caseID, schemas.ActionProposed)
+	if err != nil {
+		return nil, fmt.Errorf("list proposals of %s: %w", caseID, err)
+	}
+	return out, nil
+}
+
 // unpublished returns actions whose last state the bus has not acknowledged.
 func (s *store) unpublished(ctx context.Context) ([]schemas.Action, error) {
 	out, err := sqldb.Docs[schemas.Action](ctx, s.db, `SELECT doc FROM control_actions WHERE published = FALSE`)

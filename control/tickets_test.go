@@ -294,12 +294,26 @@ func TestAServerInQuarantineIsGivenBackByAPersonAlone(t *testing.T) {
 			if states(as)["quarantine"] != schemas.ActionDone || by != actor || !strings.HasPrefix(why, "in quarantine until somebody gives it back: incident i1") || !b.w.drained[server] {
 				t.Fatalf("%v, held back by %s for %q", states(as), by, why)
 			}
-			// It counts as out of the pool by us, after a restart too.
+			// That its signs end, since nothing runs on it, does not end what is a person's.
 			again := b.controller()
+			over := incident("i1", server+"/gpu2", "gpu.fallen_off_bus")
+			over.Closed = &over.Updated
+			again.consider(over)
+			if err := again.withdraw(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.stored()["ticket"]; got != schemas.ActionProposed {
+				t.Errorf("the ticket of a server that is out is %s", got)
+			}
+			// It counts as out of the pool by us, after a restart too.
+			again = b.controller()
 			b.tell(again, wish("r1", "uncordon", nil))
 			b.until(again, func([]schemas.Action) bool { return b.closed("r1") })
 			if a := b.actionOf("r1"); a.State != schemas.ActionDone {
 				t.Errorf("%+v", a)
+			}
+			if got := b.stored()["ticket"]; got != schemas.ActionCancelled {
+				t.Errorf("the ticket of a server that was given back is %s", got)
 			}
 			if why, by := holdOf(t, b.db); why != "" || by != "" || b.w.drained[server] {
 				t.Errorf("it is held back by %s for %q", by, why)
@@ -309,6 +323,16 @@ func TestAServerInQuarantineIsGivenBackByAPersonAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stored are the states of all actions by kind, as control has them.
+func (b *bench) stored() map[string]string {
+	b.t.Helper()
+	as, err := sqldb.Docs[schemas.Action](b.t.Context(), b.db, `SELECT doc FROM control_actions ORDER BY id`)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return states(as)
 }
 
 // over reports whether no case is open.

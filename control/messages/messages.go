@@ -42,6 +42,7 @@ const (
 	CauseGone      = "step.cause_gone"
 	OtherCause     = "step.other_cause"
 	IncidentClosed = "step.incident_closed"
+	GivenBack      = "step.given_back"
 	NoDriver       = "step.no_driver"
 	NoReader       = "step.cannot_look"
 	NotOurs        = "step.not_ours"
@@ -250,6 +251,7 @@ var templates = map[string]string{
 	CauseGone:      "the incident closed, or names another cause now",
 	OtherCause:     "the incident names another cause now",
 	IncidentClosed: "the incident closed",
+	GivenBack:      "somebody gave {server} back",
 	NoDriver:       "cannot: no driver for {kind}",
 	NoReader:       "no driver can read the state back",
 	NotOurs:        "stays out of the pool: Auspex did not take it out",

@@ -89,6 +89,7 @@ export const en = {
   'step.cause_gone': 'The incident closed, or names another cause now.',
   'step.other_cause': 'The incident names another cause now.',
   'step.incident_closed': 'The incident closed.',
+  'step.given_back': 'Somebody gave {server} back.',
   'step.no_driver': ({ kind }, f) => `No driver for “${f.word('rung', kind)}” is configured.`,
   'step.cannot_look': 'No driver can read the state back.',
   'step.not_ours': 'Stays out of the pool: Auspex did not take it out.',

@@ -86,6 +86,7 @@ export const zh = {
   'step.cause_gone': '事件已结，或已改判为其他原因。',
   'step.other_cause': '事件已改判为其他原因。',
   'step.incident_closed': '事件已结。',
+  'step.given_back': '{server} 已由人归还。',
   'step.no_driver': ({ kind }, f) => `没有配置“${f.word('rung', kind)}”的驱动。`,
   'step.cannot_look': '没有驱动能读回状态。',
   'step.not_ours': '留在资源池之外：它不是由 Auspex 摘下的。',
