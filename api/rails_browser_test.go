@@ -31,6 +31,13 @@ func TestThePageOfActionsShowsWhoApprovedAndWhatItCosts(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	forPerson := schemas.Sentence{ID: "step.for_person"}
+	if err := w.records.PutAction(t.Context(), schemas.Action{
+		ID: "desk", Time: now, Created: now, Server: "gpu-r03-06", Target: "gpu-r03-06", Kind: "ticket", Mode: schemas.ModeEnforce, State: schemas.ActionProposed, Attempt: 1, Rung: 1,
+		Incident: "i-1043", Reason: "i-1043", Why: "x", Ladder: []string{"power_cycle", "ticket"}, DetailSentence: &forPerson, Person: true, Rails: []schemas.Rail{},
+	}); err != nil {
+		t.Fatal(err)
+	}
 	shots := os.Getenv("AUSPEX_SHOTS")
 	for _, c := range []struct {
 		view  view
@@ -60,4 +67,14 @@ func TestThePageOfActionsShowsWhoApprovedAndWhatItCosts(t *testing.T) {
 		}
 		p.picture(shots, fmt.Sprintf("rails-%s-%d", c.view.language, c.view.width))
 	}
+	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "light", "en"})
+	p.visit(w.base + "incidents/i-1043")
+	done := `[...document.querySelectorAll('.decide .btn')].find((b) => b.innerText === 'Done')`
+	p.wait("what a person has done can be said", `Boolean(`+done+`)`)
+	p.eval(done + `.click(); ''`)
+	p.wait("what it was", `Boolean(document.getElementById('words'))`)
+	p.eval(`(() => { const i = document.getElementById('words'); i.value = 'OPS-17'; i.dispatchEvent(new Event('input', {bubbles: true})); return ''; })()`)
+	p.picture(shots, "resolve")
+	p.eval(`document.querySelector('dialog .btn.primary').click(); ''`)
+	p.wait("it is told", `document.body.innerText.includes('Told; it closes once control has read it.')`)
 }

@@ -97,26 +97,25 @@ function Ask({ action, onClose, onDone }) {
   </dialog>`;
 }
 
-/** Asks an admin why a freeze does not hold for an action. */
-function Override({ action, onClose, onDone }) {
+/** Asks for words that go with a decision: why a freeze does not hold, or what a person has done. */
+function Words({ action, verb, field, required, onClose, onDone, children }) {
   const dialog = useModal(onClose);
-  const [reason, setReason] = useState('');
+  const [words, setWords] = useState('');
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   useKeys({ modal: true, Escape: onClose });
   const send = (event) => {
     event.preventDefault();
     setBusy(true);
-    post(`actions/${encodeURIComponent(action.id)}/override`, { reason }).then(() => onDone(t('act.override_sent')), (failure) => { setBusy(false); setError(failure); });
+    post(`actions/${encodeURIComponent(action.id)}/${verb}`, { [field]: words }).then(() => onDone(t(`act.${verb}_sent`)), (failure) => { setBusy(false); setError(failure); });
   };
-  return html`<dialog class="ask" ref=${dialog} aria-labelledby="override-title"><form onSubmit=${send}>
-    <h2 id="override-title">${t('act.override')}</h2>
+  return html`<dialog class="ask" ref=${dialog} aria-labelledby="words-title"><form onSubmit=${send}>
+    <h2 id="words-title">${t(`act.${verb}`)}</h2>
     <p>${actionText(action)}</p>
-    <p class="text-2">${textOf(freezeOf(action).sentence, freezeOf(action).detail)}</p>
-    ${action.blast_radius && html`<${Blast} of=${action.blast_radius} />`}
-    <div class="form"><label for="override-why">${t('act.override_why')}</label><input id="override-why" class="field" required maxlength="500" value=${reason} onInput=${(e) => setReason(e.target.value)} /></div>
+    ${children}
+    <div class="form"><label for="words">${t(`act.${verb}_why`)}</label><input id="words" class="field" required=${required} maxlength="500" value=${words} onInput=${(e) => setWords(e.target.value)} /></div>
     ${error && html`<p class="c-critical" role="alert">${error.message} ${error.hint}</p>`}
-    <footer><button type="button" class="btn" onClick=${onClose}>${t('act.back')}</button><button class="btn primary" disabled=${busy}>${t('act.override')}</button></footer>
+    <footer><button type="button" class="btn" onClick=${onClose}>${t('act.back')}</button><button class="btn primary" disabled=${busy}>${t(`act.${verb}`)}</button></footer>
   </form></dialog>`;
 }
 /** The check of a freeze that holds an action. */
@@ -124,14 +123,15 @@ const freezeOf = (action) => action.rails.find((rail) => rail.name === 'change_f
 
 const CANCELLABLE = ['proposed', 'waiting', 'approved'];
 
-/** Approve, dry run and cancel. The keys a and d work on the `first` one of a page. */
+/** Approve, dry run, cancel, override and resolve. The keys a and d work on the `first` one of a page. */
 export function Decide({ action, first }) {
   const [asking, setAsking] = useState(false);
-  const [overriding, setOverriding] = useState(false);
+  const [saying, setSaying] = useState(false);
   const [note, setNote] = useState(null);
   const [busy, setBusy] = useState(false);
   const denied = useMay('approve');
   const mayOverride = !useMay('assign');
+  const mayResolve = !useMay('cancel');
   const waits = action.state === 'waiting';
   const approvable = waits && (!isAsked(action) || action.approvals_needed > 0);
   const ask = (verb, text) => {
@@ -140,17 +140,28 @@ export function Decide({ action, first }) {
   };
   const dry = () => ask('dry-run', t('act.dry_sent'));
   useKeys(first && !denied && approvable ? { a: () => setAsking(true), d: dry } : {});
+  const close = (text) => { setSaying(false); setNote(text ?? null); };
+  if (action.person && action.state === 'proposed' && !isDry(action) && mayResolve) {
+    return html`<div class="decide">
+      <button class="btn" onClick=${() => setSaying(true)}>${t('act.resolve')}</button>
+      ${note && html`<p class="feedback" role="status">${note}</p>`}
+      ${saying && html`<${Words} action=${action} verb="resolve" field="note" onClose=${() => close()} onDone=${close} />`}
+    </div>`;
+  }
   if (!CANCELLABLE.includes(action.state) || isManual(action) || (isDry(action) && !waits)) return note && html`<p class="feedback" role="status">${note}</p>`;
   const off = Boolean(denied) || busy;
   return html`<div class="decide">
     ${approvable && html`<button class="btn primary" disabled=${off} title=${denied ?? undefined} onClick=${() => setAsking(true)}>${t('act.approve')}${first && html`<kbd>a</kbd>`}</button>
     <button class="btn" disabled=${off} onClick=${dry}>${t('act.dry_run')}${first && html`<kbd>d</kbd>`}</button>`}
     <button class="btn" disabled=${off} onClick=${() => ask('cancel', t('act.was_cancelled'))}>${t('act.cancel')}</button>
-    ${waits && mayOverride && freezeOf(action) && html`<button class="btn" disabled=${off} onClick=${() => setOverriding(true)}>${t('act.override')}</button>`}
+    ${waits && mayOverride && freezeOf(action) && html`<button class="btn" disabled=${off} onClick=${() => setSaying(true)}>${t('act.override')}</button>`}
     ${denied && html`<p class="dim">${denied}</p>`}
     ${note && html`<p class="feedback" role="status">${note}</p>`}
     ${asking && html`<${Ask} action=${action} onClose=${() => setAsking(false)} onDone=${(text) => { setAsking(false); setNote(text); }} />`}
-    ${overriding && html`<${Override} action=${action} onClose=${() => setOverriding(false)} onDone=${(text) => { setOverriding(false); setNote(text); }} />`}
+    ${saying && freezeOf(action) && html`<${Words} action=${action} verb="override" field="reason" required onClose=${() => close()} onDone=${close}>
+      <p class="text-2">${textOf(freezeOf(action).sentence, freezeOf(action).detail)}</p>
+      ${action.blast_radius && html`<${Blast} of=${action.blast_radius} />`}
+    <//>`}
   </div>`;
 }
 
