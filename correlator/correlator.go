@@ -285,7 +285,7 @@ func repairs(kind string) bool {
 // planned returns the event that an action amounts to, once it runs.
 func planned(a *schemas.Action) (schemas.Event, bool) {
 	switch a.Kind {
-	case "reboot", "power_cycle", "ac_cycle", "reinstall":
+	case "reboot", "power_cycle", "ac_cycle", "install", "reinstall":
 	default:
 		return schemas.Event{}, false
 	}
