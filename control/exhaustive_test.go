@@ -699,6 +699,9 @@ func (x *execution) end() {
 }
 
 func TestEveryInterleavingOfTwoControllers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine goes at a time: the race detector, which runs the short tests, has nothing to see in it")
+	}
 	all := map[string]bounds{
 		"every step of one server, and a crash": {servers: 1, fleet: 1, crashes: 1, states: 100_000},
 		"every step of one server, and a sleep": {servers: 1, fleet: 1, jumps: 1, states: 100_000},
@@ -726,6 +729,9 @@ func TestEveryInterleavingOfTwoControllers(t *testing.T) {
 }
 
 func TestTheCheckFindsWhatIsBroken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine goes at a time: the race detector, which runs the short tests, has nothing to see in it")
+	}
 	for m, b := range map[mutant]bounds{
 		everyLeads:  {servers: 2, fleet: 1, coarse: true, states: 100_000},
 		unfenced:    {servers: 1, fleet: 1, jumps: 1, coarse: true, states: 100_000},
