@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -562,22 +563,22 @@ func TestAKillAtAnyRequestDoesNothingTwiceAndLeavesNothingOpen(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		for at := 0; ; at++ {
 			a, s := newAPI(t), newStock(server, mac)
-			n, cutAt := 0, at
+			var n atomic.Int64 // a follower asks too
 			a.hook = func(*http.Request) (before, after bool) {
-				n++
-				return n-1 == cutAt && !lost, n-1 == cutAt && lost
+				here := n.Add(1) == int64(at)+1
+				return here && !lost, here && lost
 			}
 			first := a.driver(s, withBMC)
 			boot, cycle := a.levers(first)
 			step := reinstall("act-1")
 			err := first.Apply(t.Context(), step)
 			for range 6 {
-				if err != nil || n > cutAt {
+				if err != nil || n.Load() > int64(at) {
 					break
 				}
 				err = first.Pursue(t.Context(), step)
 			}
-			whole := n <= cutAt
+			whole := n.Load() <= int64(at)
 			// The process is gone; the next one looks and goes on.
 			a.mu.Lock()
 			a.hook = nil
