@@ -410,7 +410,7 @@ func (c *Controller) stands(k *climb) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.incidents[k.Incident]
+	n := c.incidentOf(k)
 	if n == nil || n.inc.RootCause.Resource != k.Target {
 		return false
 	}
@@ -419,6 +419,20 @@ func (c *Controller) stands(k *climb) bool {
 	}
 	k.Confidence = n.inc.RootCause.Sure()
 	return true
+}
+
+// incidentOf returns the open incident whose cause a case treats: the one that it was opened for, or, where that has
+// closed, one that names the same cause since. A restart that does not help ends all signs, and they come again. c.mu is held.
+func (c *Controller) incidentOf(k *climb) *candidate {
+	if n := c.incidents[k.Incident]; n != nil || k.Incident == "" {
+		return n
+	}
+	for _, n := range c.incidents {
+		if n.inc.RootCause.Resource == k.Target && n.inc.RootCause.Fault == k.Fault {
+			return n
+		}
+	}
+	return nil
 }
 
 // reportEvery is how often the budgets are counted where nothing happens: rates

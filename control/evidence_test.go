@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"auspex/control/messages"
 	"auspex/control/policy"
@@ -245,5 +246,30 @@ func TestEveryKindOfStepThatDestroysOrTakesOutNeedsAWitness(t *testing.T) {
 		if held != want {
 			t.Errorf("%s without a witness: held %v, want %v", kind, held, want)
 		}
+	}
+}
+
+// A restart that does not help ends the signs of an incident; when they come again, in another, the ladder goes on by these.
+func TestTheSameCauseInAnotherIncidentIsEvidence(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	c := b.controller()
+	first := incident("i1", part, "gpu.fallen_off_bus")
+	k := &climb{Incident: "i1", Subject: server, Target: part, Fault: "gpu.fallen_off_bus", Touched: true}
+	closed := first
+	closed.Closed = &closed.Updated
+	other := incident("i2", server+"/gpu5", "gpu.fallen_off_bus")
+	b.keep(other)
+	for _, i := range []schemas.Incident{first, closed, other} {
+		c.consider(i)
+	}
+	if source, err := c.witness(t.Context(), k); err != nil || source != "" || c.stands(k) {
+		t.Errorf("seen by %q: %v", source, err)
+	}
+	again := incident("i3", part, "gpu.fallen_off_bus")
+	again.Updated = again.Updated.Add(time.Minute)
+	b.keep(again)
+	c.consider(again)
+	if source, err := c.witness(t.Context(), k); err != nil || source == "" || !c.stands(k) || !k.Evidence.Equal(again.Updated) {
+		t.Errorf("seen by %q, evidence of %s: %v", source, k.Evidence, err)
 	}
 }

@@ -43,7 +43,7 @@ type sign struct {
 func (c *Controller) quorum(ctx context.Context, k *climb, need int) (schemas.Rail, error) {
 	c.mu.Lock()
 	var events []string
-	if n := c.incidents[k.Incident]; n != nil {
+	if n := c.incidentOf(k); n != nil {
 		events = n.inc.Events
 	}
 	c.mu.Unlock()

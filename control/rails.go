@@ -249,7 +249,7 @@ func users(held []schemas.Allocation) string {
 func (c *Controller) witness(ctx context.Context, k *climb) (source string, err error) {
 	c.mu.Lock()
 	var events []string
-	if n := c.incidents[k.Incident]; n != nil {
+	if n := c.incidentOf(k); n != nil {
 		events = n.inc.Events
 	}
 	c.mu.Unlock()
