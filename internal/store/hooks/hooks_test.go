@@ -301,6 +301,7 @@ func TestTopics(t *testing.T) {
 func TestNoticesAreListed(t *testing.T) {
 	db := sqltest.Open(t)
 	s := hooks.New(db)
+	at := time.Now().UTC().Truncate(time.Second)
 	made, err := s.Create(t.Context(), "root", hook("chat"), secret)
 	if err == nil {
 		_, err = s.Test(t.Context(), "root", made.ID)
@@ -311,7 +312,6 @@ func TestNoticesAreListed(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), `INSERT INTO users (id, username, email, role, status, revision, created_ns, updated_ns) VALUES ('u1', 'li', 'li@example.com', 'viewer', 'active', 1, 1, 1)`); err != nil {
 		t.Fatal(err)
 	}
-	at := time.Now().UTC().Truncate(time.Second)
 	for k, n := range []schemas.Notice{{Type: "allocation.active", Subject: "a1", User: "u1"}, {Type: "allocation.failed", Subject: "a2"}, {Type: "allocation.active", Subject: "a3"}} {
 		n.ID, n.Time = fmt.Sprintf("n%d", k), at.Add(time.Duration(k)*time.Second)
 		if err := db.InTx(t.Context(), func(tx *sql.Tx) error { return hooks.Put(t.Context(), tx, at, &n) }); err != nil {
