@@ -324,8 +324,8 @@ WHERE c.subject=$1 AND a.state IN ('running','verifying')`, s.Server).Scan(&unfi
 		}
 		x.w.reboots[s.Server] = time.Now()
 	case kindUncordon:
-		if x.foreign[s.Server] {
-			x.violated("%s was given back, and others had taken it", s.Server)
+		if x.foreign[s.Server] { // as a scheduler's driver answers: the mark is somebody else's
+			return "rejected", 0
 		}
 		if x.w.reboots[s.Server].IsZero() {
 			x.violated("%s was given back unrepaired", s.Server)

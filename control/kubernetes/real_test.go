@@ -532,6 +532,8 @@ func TestARoleThatLacksARightIsNamedOnTheRealAPI(t *testing.T) {
 	apply := func(d control.Remediator) error { return d.Apply(t.Context(), step) }
 	refuses("nothing", "get", "nodes", apply)
 	rights(rule("nodes", "get"))
+	refuses("the node alone", "list", "pods", apply) // whether Slurm's node runs there
+	rights(rule("nodes", "get"), rule("pods", "list"))
 	refuses("reads alone", "patch", "nodes", apply)
 	if got := s.read(n); got.Spec.Unschedulable || got.Annotations[markKey] != "" {
 		t.Error("half of it was done")
