@@ -153,7 +153,7 @@ func conformance(t *testing.T, cfg *rest.Config, namespace string) {
 		bad := workflow("other-kind", nil)
 		bad.SetKind("Template")
 		_, err = api.Create(ctx, bad, metav1.CreateOptions{})
-		want(t, "another kind", err, apierrors.IsBadRequest)
+		want(t, "another kind", err, apierrors.IsInvalid)
 		bad = workflow("versioned", nil)
 		bad.SetResourceVersion("1")
 		_, err = api.Create(ctx, bad, metav1.CreateOptions{})

@@ -241,7 +241,10 @@ func (s *Store) fits(r *Resource, namespace string, o *unstructured.Unstructured
 		if got.Kind == "" || got.Version == "" {
 			return apierrors.NewBadRequest("the object has no kind or no apiVersion")
 		}
-		return apierrors.NewBadRequest(fmt.Sprintf("%s does not match the expected %s", got, r.GroupVersionKind))
+		if got.GroupVersion() != r.GroupVersion() {
+			return apierrors.NewBadRequest(fmt.Sprintf("%s does not match the expected %s", got, r.GroupVersionKind))
+		}
+		return apierrors.NewInvalid(got.GroupKind(), o.GetName(), field.ErrorList{field.Invalid(field.NewPath("kind"), got.Kind, "must be "+r.Kind)})
 	}
 	if ns := o.GetNamespace(); ns != "" && ns != namespace {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
