@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,8 +52,8 @@ type cluster struct {
 	now      func() time.Time
 	resource func(string) (schemas.Resource, bool)
 
+	api   Client
 	mu    sync.Mutex
-	core  *rest.RESTClient
 	again map[string]time.Time // when a pod whose eviction has to wait is asked for again, by its UID
 }
 
@@ -89,92 +87,21 @@ func (c *Config) Rest() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// client reads the files with the first request, and anew after one that nobody was let in with.
-func (k *cluster) client() (*rest.RESTClient, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.core != nil {
-		return k.core, nil
-	}
+// settings are those of requests for the core resources.
+func (k *cluster) settings() (*rest.Config, error) {
 	cfg, err := k.cfg.Rest()
 	if err != nil {
 		return nil, err
 	}
 	cfg.APIPath, cfg.GroupVersion = "/api", &schema.GroupVersion{Version: "v1"}
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	cfg.Timeout, cfg.QPS, cfg.Burst = timeout, 50, 200
-	cfg.UserAgent = "auspex"
-	cfg.WarningHandler = rest.NoWarnings{}
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next} })
-	web, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	// The token is added to each request, and would follow a redirect anywhere.
-	web.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	if k.core, err = rest.RESTClientForConfigAndClient(cfg, web); err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	return k.core, nil
+	return cfg, nil
 }
 
-// bounded gives up an answer that is larger than any may be.
-type bounded struct{ next http.RoundTripper }
+func (k *cluster) client() (*rest.RESTClient, error) { return k.api.REST(k.settings) }
 
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	res, err := b.next.RoundTrip(r)
-	if err == nil && res.Body != nil {
-		res.Body = http.MaxBytesReader(nil, res.Body, maxBody)
-	}
-	return res, err
-}
-
-// do sends one request, once: who repeats it looks at the world before. Only where nobody was let in,
-// and so nothing was done, it is sent again with what the files say by now.
 func (k *cluster) do(ctx context.Context, ask func(*rest.RESTClient) *rest.Request, into runtime.Object) error {
-	err := k.try(ctx, ask, into)
-	if apierrors.IsUnauthorized(err) {
-		err = k.try(ctx, ask, into)
-	}
-	switch {
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the role lacks a right: %w", err)
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return fmt.Errorf("the answer was lost: %w", err)
-	}
-	return err
-}
-
-func (k *cluster) try(ctx context.Context, ask func(*rest.RESTClient) *rest.Request, into runtime.Object) error {
-	c, err := k.client()
-	if err != nil {
-		return err
-	}
-	res := ask(c).MaxRetries(0).Do(ctx)
-	if into == nil {
-		err = res.Error()
-	} else {
-		err = res.Into(into)
-	}
-	if apierrors.IsUnauthorized(err) {
-		k.mu.Lock()
-		if k.core == c {
-			k.core = nil
-		}
-		k.mu.Unlock()
-	}
-	return err
-}
-
-// refused reports whether an error is an answer that says that nothing was done. An
-// API server that could not finish in time may have done it all the same.
-func refused(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	code := status.Status().Code
-	return code >= 400 && code < 500 && code != http.StatusRequestTimeout
+	return k.api.Do(ctx, k.settings, ask, into)
 }
 
 // node finds the node of a server.
@@ -364,7 +291,7 @@ func (k *cluster) change(ctx context.Context, server string, edit func(*corev1.N
 		case apierrors.IsConflict(err) && attempt < attempts:
 		case apierrors.IsConflict(err):
 			return fmt.Errorf("%w: node %s is changed by others all the time: %w", control.ErrRejected, n.Name, err)
-		case refused(err):
+		case Refused(err):
 			return fmt.Errorf("%w: change node %s: %w", control.ErrRejected, n.Name, err)
 		default:
 			return fmt.Errorf("change node %s: %w", n.Name, err)

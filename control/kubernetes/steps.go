@@ -233,7 +233,7 @@ func (d drain) Pursue(ctx context.Context, s control.Step) error {
 		}
 		after, err := d.evict(ctx, p)
 		if err != nil {
-			if refused(err) && !apierrors.IsUnauthorized(err) { // a token may be renewed any time, a right is given by people
+			if Refused(err) && !apierrors.IsUnauthorized(err) { // a token may be renewed any time, a right is given by people
 				return rejected(err)
 			}
 			return err

@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"auspex/control"
+	"auspex/control/kubernetes"
 )
 
 const (
@@ -35,96 +33,24 @@ const (
 // (resourceVersion is not set).
 type cluster struct {
 	cfg Config
-
-	mu   sync.Mutex
-	core *rest.RESTClient
+	api kubernetes.Client
 }
 
-// client reads the files with the first request, and anew after one that nobody was let in with.
-func (k *cluster) client() (*rest.RESTClient, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.core != nil {
-		return k.core, nil
-	}
+// settings are those of requests for Tinkerbell's resources.
+func (k *cluster) settings() (*rest.Config, error) {
 	cfg, err := k.cfg.access().Rest()
 	if err != nil {
 		return nil, err
 	}
 	cfg.APIPath, cfg.GroupVersion = "/apis", &group
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	cfg.QPS, cfg.Burst = 50, 200
-	cfg.UserAgent = "auspex"
-	cfg.WarningHandler = rest.NoWarnings{}
-	web, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	// The token is added to each request, and would follow a redirect anywhere.
-	web.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	if k.core, err = rest.RESTClientForConfigAndClient(cfg, web); err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	return k.core, nil
+	return cfg, nil
 }
 
-// strange drops a client that was not let in: its token may have been renewed.
-func (k *cluster) strange(c *rest.RESTClient, err error) bool {
-	if !apierrors.IsUnauthorized(err) {
-		return false
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.core == c {
-		k.core = nil
-	}
-	return true
-}
+func (k *cluster) client() (*rest.RESTClient, error) { return k.api.REST(k.settings) }
 
-// do sends one request, once: who repeats it looks at the world before. Only where nobody was let in,
-// and so nothing was done, it is sent again with what the files say by now.
 func (k *cluster) do(ctx context.Context, ask func(*rest.RESTClient) *rest.Request, into runtime.Object) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	var err error
-	for range 2 {
-		var c *rest.RESTClient
-		if c, err = k.client(); err != nil {
-			return err
-		}
-		res := ask(c).MaxRetries(0).Do(ctx)
-		if into == nil {
-			err = res.Error()
-		} else {
-			err = res.Into(into)
-		}
-		if !k.strange(c, err) {
-			break
-		}
-	}
-	return worded(err)
-}
-
-// worded says more plainly what an API server answered.
-func worded(err error) error {
-	switch {
-	case apierrors.IsForbidden(err): // which names the verb and the resource
-		return fmt.Errorf("the role lacks a right: %w", err)
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return fmt.Errorf("the answer was lost: %w", err)
-	}
-	return err
-}
-
-// refused reports whether an error is an answer that says that nothing was done. An API server that
-// could not finish in time may have done it all the same.
-func refused(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	code := status.Status().Code
-	return code >= 400 && code < 500 && code != http.StatusRequestTimeout
+	return k.api.Do(ctx, k.settings, ask, into)
 }
 
 // rejected marks an error from before anything was sent.
@@ -137,7 +63,7 @@ func rejected(err error) error {
 
 // sent is the error of a request that changes something.
 func sent(err error) error {
-	if refused(err) {
+	if kubernetes.Refused(err) {
 		return rejected(err)
 	}
 	return err
@@ -266,7 +192,7 @@ func (k *cluster) list(ctx context.Context, resource string, o metav1.ListOption
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err = c.Get().Namespace(k.cfg.Namespace).Resource(resource).VersionedParams(&o, runtime.NewParameterCodec(scheme)).Do(ctx).Into(into)
-	k.strange(c, err)
+	k.api.Strange(c, err)
 	return err
 }
 
@@ -278,7 +204,7 @@ func (k *cluster) watch(ctx context.Context, resource string, o metav1.ListOptio
 	}
 	o.Watch = true
 	w, err := c.Get().Namespace(k.cfg.Namespace).Resource(resource).VersionedParams(&o, runtime.NewParameterCodec(scheme)).Watch(ctx)
-	k.strange(c, err)
+	k.api.Strange(c, err)
 	return w, err
 }
 

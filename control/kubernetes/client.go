@@ -1,0 +1,117 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+)
+
+// Client speaks to one API server, for every driver that does. The zero value is ready.
+type Client struct {
+	mu   sync.Mutex
+	core *rest.RESTClient
+}
+
+// REST reads the settings with the first request, and anew after one that nobody was let in with.
+func (k *Client) REST(settings func() (*rest.Config, error)) (*rest.RESTClient, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.core != nil {
+		return k.core, nil
+	}
+	cfg, err := settings()
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS, cfg.Burst = 50, 200
+	cfg.UserAgent = "auspex"
+	cfg.WarningHandler = rest.NoWarnings{}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next} })
+	web, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	// The token is added to each request, and would follow a redirect anywhere.
+	web.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	if k.core, err = rest.RESTClientForConfigAndClient(cfg, web); err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return k.core, nil
+}
+
+// bounded gives up an answer that is larger than any may be; a watch has no end.
+type bounded struct{ next http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := b.next.RoundTrip(r)
+	if err == nil && res.Body != nil && !r.URL.Query().Has("watch") {
+		res.Body = http.MaxBytesReader(nil, res.Body, maxBody)
+	}
+	return res, err
+}
+
+// Strange drops a client that was not let in: its token may have been renewed.
+func (k *Client) Strange(c *rest.RESTClient, err error) bool {
+	if !apierrors.IsUnauthorized(err) {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.core == c {
+		k.core = nil
+	}
+	return true
+}
+
+// Do sends one request, once: who repeats it looks at the world before. Only where nobody was let in,
+// and so nothing was done, it is sent again with what the settings say by now.
+func (k *Client) Do(ctx context.Context, settings func() (*rest.Config, error), ask func(*rest.RESTClient) *rest.Request, into runtime.Object) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var err error
+	for range 2 {
+		var c *rest.RESTClient
+		if c, err = k.REST(settings); err != nil {
+			return err
+		}
+		res := ask(c).MaxRetries(0).Do(ctx)
+		if into == nil {
+			err = res.Error()
+		} else {
+			err = res.Into(into)
+		}
+		if !k.Strange(c, err) {
+			break
+		}
+	}
+	return Worded(err)
+}
+
+// Worded says more plainly what an API server answered.
+func Worded(err error) error {
+	switch {
+	case apierrors.IsForbidden(err): // which names the verb and the resource
+		return fmt.Errorf("the role lacks a right: %w", err)
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return fmt.Errorf("the answer was lost: %w", err)
+	}
+	return err
+}
+
+// Refused reports whether an error is an answer that says that nothing was done. An API server that
+// could not finish in time may have done it all the same.
+func Refused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= 400 && code < 500 && code != http.StatusRequestTimeout
+}
