@@ -41,10 +41,8 @@ func TestThePageOffersTheLoginService(t *testing.T) {
 		}
 		p.wait("the button again", `document.querySelector('a.btn')`)
 		p.picture(shots, "login-"+c.view.language)
-		if checker != "" {
-			if found := p.eval(checker + `; axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa'] }).then((r) => r.violations.map((v) => v.id + ' ' + v.nodes[0].target).join('; '))`); found != "" {
-				t.Error(found)
-			}
+		if found := p.barriers(checker, "document"); found != "" {
+			t.Error(found)
 		}
 		s.set(func() { s.groups["id-ada"] = []string{"watch"} })
 		enter()

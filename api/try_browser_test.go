@@ -47,10 +47,7 @@ func (p *tab) tries(tag, id string, params map[string]string) (answer, address s
 // makers to take apart.
 func (p *tab) readable(what, theme, checker string) {
 	p.t.Helper()
-	if checker == "" {
-		return
-	}
-	if found := p.eval(checker + `; axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa'], rules: { 'nested-interactive': { enabled: false } } }).then((r) => r.violations.map((x) => x.id + ' ' + x.nodes.slice(0, 5).map((n) => n.target + ' ' + n.any[0]?.message).join(' | ')).join('; '))`); found != "" {
+	if found := p.barriers(checker, "document", "nested-interactive"); found != "" {
 		p.t.Errorf("%s, %s: %s", what, theme, found)
 	}
 }

@@ -315,8 +315,8 @@ func TestTheRealAPIMayBeKilledInTheMiddle(t *testing.T) {
 	}
 	s.until(i, control.Pending, "PENDING")
 	waittest.Until(t, func() error {
-		if i.flows.workflow("tink", workflowName(s.step)) == nil {
-			return errors.New("the watch has not seen it")
+		if w := i.flows.workflow("tink", workflowName(s.step)); w == nil || w.Annotations[bootPhase] != phaseOpen {
+			return errors.New("the watch has not seen it whole") // what is left to do for a start is read anew, which needs the API
 		}
 		return nil
 	})
