@@ -73,6 +73,7 @@ const (
 	AttrArchitecture = "architecture" // of a server: x86_64 or aarch64
 	AttrBootMode     = "boot_mode"    // of a server: uefi or bios
 	AttrBoot         = "boot"         // "true" of the interface that it boots by, and of the disk that its system is on
+	AttrIP           = "ip"           // of a network interface: the addresses that its system has there, separated by commas
 	AttrDevice       = "device"       // of a disk, as its system calls it: /dev/nvme0n1
 	// What a server or GPU is given to people by (internal/store/estate).
 	AttrStatus        = "status" // of a new server: a state that its life may begin in

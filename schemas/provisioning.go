@@ -112,10 +112,12 @@ type HardwareConflict struct {
 
 // HardwareInterface is a network interface with an EUI-48 address.
 type HardwareInterface struct {
-	Resource string          `json:"resource,omitempty"` // of the inventory; "" is of an override alone
-	Boot     bool            `json:"boot"`
-	DHCP     HardwareDHCP    `json:"dhcp"`
-	Netboot  HardwareNetboot `json:"netboot"`
+	Resource string `json:"resource,omitempty"` // of the inventory; "" is of an override alone
+	Boot     bool   `json:"boot"`
+	// Addresses are the IP addresses that its system has there, as the inventory says.
+	Addresses []string        `json:"addresses,omitempty"`
+	DHCP      HardwareDHCP    `json:"dhcp"`
+	Netboot   HardwareNetboot `json:"netboot"`
 }
 
 // HardwareDHCP is what an interface is known by, and told, when it asks for an address.

@@ -60,6 +60,14 @@ func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) e
 			note(fmt.Errorf("tunnel.%w", err))
 		}
 	}
+	if _, err = cfg.InstanceMetadata.TLS.Load(); err != nil {
+		note(fmt.Errorf("instance_metadata.%w", err))
+	}
+	for _, name := range cfg.InstanceMetadata.Secrets {
+		if _, _, err := s.secrets.Secret(ctx, name); err != nil {
+			note(fmt.Errorf("instance_metadata.secrets: %w", err))
+		}
+	}
 	for name, c := range cfg.Collectors.m {
 		note(checkFiles("collectors."+name, c))
 	}

@@ -32,7 +32,7 @@ import (
 func commands(std IO) []*cobra.Command {
 	return []*cobra.Command{
 		runCommand(std), configCommand(std), checkCommand(), decodeCommand(), replayCommand(), learnCommand(std), backtestCommand(std),
-		simulateCommand(), generateCommand(), cmdbCommand(std), tokenCommand(std), joinCommand(std), enrolCommand(std), maintenanceCommand(std), benchCommand(), benchPeerCommand(),
+		simulateCommand(), generateCommand(), cmdbCommand(std), tokenCommand(std), joinCommand(std), metadataTokenCommand(std), enrolCommand(std), maintenanceCommand(std), benchCommand(), benchPeerCommand(),
 		healthcheckCommand(), engineCommand(),
 	}
 }

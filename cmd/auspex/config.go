@@ -9,6 +9,7 @@ import (
 
 	"auspex/allocator"
 	"auspex/api"
+	"auspex/api/instance"
 	"auspex/collectors"
 	"auspex/control"
 	"auspex/control/keeper"
@@ -84,6 +85,10 @@ type Config struct {
 	Predictor  predictor.Config  `yaml:"predictor"`
 	Notify     notify.Config     `yaml:"notify"`
 	API        api.Config        `yaml:"api"`
+
+	// InstanceMetadata is where servers ask what they are and what they are to become, in
+	// processes of the role api.
+	InstanceMetadata instance.Config `yaml:"instance_metadata"`
 }
 
 // InventoryConfig says what there is to watch.
@@ -175,6 +180,8 @@ func DefaultConfig() Config {
 		Notify:     notify.DefaultConfig(),
 		Predictor:  predictor.DefaultConfig(),
 		API:        api.DefaultConfig(),
+
+		InstanceMetadata: instance.DefaultConfig(),
 	}
 }
 

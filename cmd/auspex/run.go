@@ -92,6 +92,7 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 	comps = append(comps, s.control()...)
 	comps = append(comps, s.allocate()...)
 	comps = append(comps, s.serve(fleet)...)
+	comps = append(comps, s.instances()...)
 	comps = append(comps, s.collect()...)
 	comps = append(comps, s.enrol()...)
 	comps = append(comps, s.discover()...)

@@ -3,8 +3,10 @@ package provision
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -160,6 +162,26 @@ func interfaceName(r *schemas.Resource) string {
 	return r.ID[strings.LastIndexByte(r.ID, '/')+1:]
 }
 
+// addressesOf are the IP addresses of an interface; what is none is left out.
+func addressesOf(r *schemas.Resource) (out []string) {
+	for a := range Addresses(r) {
+		out = append(out, a.String())
+	}
+	return out
+}
+
+// Addresses are the IP addresses that the inventory has of an interface, without a zone, and those
+// of IPv4 as such.
+func Addresses(r *schemas.Resource) iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for text := range strings.SplitSeq(r.Attrs.Get(schemas.AttrIP), ",") {
+			if a, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil && !yield(a.Unmap().WithZone("")) {
+				return
+			}
+		}
+	}
+}
+
 // Site is where the inventory has something.
 type Site interface {
 	Resource(id string) (schemas.Resource, bool)
@@ -298,7 +320,9 @@ func (d *derivation) interfaces(o *schemas.HardwareOverrides) {
 		owner[mac] = true
 		named = append(named, len(r.Interfaces))
 		marked = append(marked, p.Attrs.Get(schemas.AttrBoot) == "true")
-		r.Interfaces = append(r.Interfaces, schemas.HardwareInterface{Resource: p.ID, DHCP: schemas.HardwareDHCP{MAC: mac, IfaceName: interfaceName(p)}})
+		r.Interfaces = append(r.Interfaces, schemas.HardwareInterface{
+			Resource: p.ID, Addresses: addressesOf(p), DHCP: schemas.HardwareDHCP{MAC: mac, IfaceName: interfaceName(p)},
+		})
 	}
 	at, why := one("interface", marked, named, all)
 	is := ""
