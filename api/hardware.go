@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"slices"
 
 	"auspex/api/access"
@@ -116,6 +118,12 @@ func (s *Server) PutHardware(ctx context.Context, r apigen.PutHardwareRequestObj
 	said := *r.Body
 	if mac, ok := provision.MAC(said.BootMAC); ok { // as Tinkerbell spells it
 		said.BootMAC = mac
+	}
+	var faults provision.Faults
+	if errors.As(provision.CheckUserData(said.UserData), &faults) {
+		return nil, fielded{
+			problem{http.StatusBadRequest, "bad_user_data", sentence(faults.Error()), "docs/how-to/instance-metadata.md says what user data is held against."}, faultsIn("body", faults),
+		}
 	}
 	if _, err := e.provisioning.Override(ctx, Caller(ctx).Name, h.ID, of, said); err != nil {
 		return nil, refused(err, "server", r.Server)

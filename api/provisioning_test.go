@@ -166,6 +166,10 @@ func TestHardwareIsWhatTheInventoryKnowsAndPeopleSay(t *testing.T) {
 		}
 	}
 	// An override wins, and where the inventory has nothing of it, says so.
+	bad := refusal(t, "user data that cloud-init would not take", do(http.MethodPut, "hardware/gpu-r01-01", `"1"`, `{"user_data":"#cloud-config\nhost_name: a\n"}`), http.StatusBadRequest, "bad_user_data", "user_data")
+	if bad.Errors[0].Line != 2 {
+		t.Errorf("%+v", bad.Errors)
+	}
 	a = do(http.MethodPut, "hardware/gpu-r01-01", `"1"`, `{"boot_mac":"02-00-00-00-00-FF","allow_pxe":true,"user_data":"#cloud-config\n","bmc_ref":{"kind":"ipmi"}}`)
 	h = got[schemas.HardwareRecord](t, a, http.StatusOK)
 	if a.header.Get("ETag") != `"2"` || h.Version != 1 || h.ChangedBy != "engineer" || h.Interfaces[0].DHCP.MAC != "02:00:00:00:00:ff" || !h.Interfaces[0].Netboot.AllowPXE ||

@@ -10,6 +10,26 @@ import (
 	"auspex/internal/provision"
 )
 
+// Whatever user data is, it is judged, and each fault has a sentence and a line that there is.
+func FuzzCheckUserData(f *testing.F) {
+	f.Add("#cloud-config\nusers: [default]\n")
+	f.Add("#cloud-config\na: &a [*a]\n? {b: c}\n: 1\n")
+	f.Add(`{"ignition": {"version": "3.4.0"}, "storage": 1}`)
+	f.Add("version: v1alpha1\nmachine: {type: 1}\n---\napiVersion: v1alpha1\nkind: KmsgLogConfig\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		err := provision.CheckUserData(text)
+		var faults provision.Faults
+		if err != nil && !errors.As(err, &faults) {
+			t.Fatal(err)
+		}
+		for _, fault := range faults {
+			if fault.Field != "user_data" || fault.Detail == "" || fault.Line < 1 || fault.Line > strings.Count(text, "\n")+1 {
+				t.Errorf("%+v", fault)
+			}
+		}
+	})
+}
+
 // Whatever a template and its schema are, they are judged soon, and each fault has a sentence and a
 // line that there is.
 func FuzzCheck(f *testing.F) {

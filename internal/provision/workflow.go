@@ -211,6 +211,11 @@ func (i *inspector) action(a *action, n *yaml.Node, actions map[string]bool) {
 		i.say(lineOf(f, "timeout", n), "%s has no timeout of seconds above 0", what)
 	}
 	i.volumes(a.Volumes, f["volumes"])
+	if given := at(f["environment"]); given != nil && given.Kind == yaml.MappingNode {
+		for k := 0; k+1 < len(given.Content); k += 2 {
+			i.payload(given.Content[k].Value+" of "+what, given.Content[k+1])
+		}
+	}
 	image, err := reference.ParseNormalizedNamed(a.Image) // as tink does
 	switch {
 	case a.Image == "":
