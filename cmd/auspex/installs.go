@@ -80,16 +80,17 @@ func (s *stack) install(ctx context.Context, fleet *child.Fleet) error {
 	return s.pin(ctx, store)
 }
 
-// withDefaults gives the parameters of a shipped template values that the simulated fleet works with: their
+// withDefaults gives what a shipped template has to be given values that the simulated fleet works with: their
 // examples, and what is to be fetched from its image store.
 func withDefaults(parameters map[string]any, from string) {
 	properties, _ := parameters["properties"].(map[string]any)
+	required, _ := parameters["required"].([]any)
 	for name, p := range properties {
 		p, _ := p.(map[string]any)
 		if p == nil {
 			continue
 		}
-		if examples, _ := p["examples"].([]any); len(examples) > 0 && p["default"] == nil {
+		if examples, _ := p["examples"].([]any); len(examples) > 0 && p["default"] == nil && slices.Contains(required, any(name)) {
 			p["default"] = examples[0]
 		}
 		switch name {
@@ -102,7 +103,6 @@ func withDefaults(parameters map[string]any, from string) {
 			p["default"] = strings.TrimSuffix(from, "/")
 		}
 	}
-	required, _ := parameters["required"].([]any)
 	parameters["required"] = slices.DeleteFunc(required, func(name any) bool {
 		p, _ := properties[fmt.Sprint(name)].(map[string]any)
 		return p["default"] != nil
