@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 const (
 	maxSources  = 1 << 16 // whose requests are counted at a time
 	maxConns    = 1024
+	maxOfOne    = 16
 	burst       = 10 // seconds of the rate at once: a crawl of cloud-init asks some thirty times
 	readWithin  = 5 * time.Second
 	writeWithin = 15 * time.Second
@@ -192,7 +194,7 @@ func (s *Server) Run(ctx context.Context, ready func(addr net.Addr)) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	addr := ln.Addr()
-	ln = &bounded{Listener: ln, free: make(chan struct{}, maxConns)}
+	ln = &bounded{Listener: ln, proxy: s.trusted, from: map[netip.Addr]int{}}
 	if s.cert.Load() != nil {
 		ln = tls.NewListener(ln, &tls.Config{
 			MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil },
@@ -219,26 +221,46 @@ func (s *Server) Run(ctx context.Context, ready func(addr net.Addr)) error {
 	}
 }
 
-// bounded is a listener with so many connections at most; what comes beyond them waits.
+// bounded is a listener with so many connections at most. Of one address, which is no proxy of ours,
+// there are few, so that others get in beside it.
 type bounded struct {
 	net.Listener
-	free chan struct{}
+	proxy func(netip.Addr) bool
+
+	mu   sync.Mutex
+	from map[netip.Addr]int
+	all  int
 }
 
 // Accept implements [net.Listener].
 func (b *bounded) Accept() (net.Conn, error) {
-	b.free <- struct{}{}
-	c, err := b.Listener.Accept()
-	if err != nil {
-		<-b.free
-		return nil, err
-	}
-	var gone atomic.Bool
-	return &conn{Conn: c, gone: func() {
-		if !gone.Swap(true) {
-			<-b.free
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
 		}
-	}}, nil
+		at, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+		addr := at.Addr().Unmap().WithZone("")
+		b.mu.Lock()
+		full := b.all >= maxConns || b.from[addr] >= maxOfOne && !b.proxy(addr)
+		if !full {
+			b.all++
+			b.from[addr]++
+		}
+		b.mu.Unlock()
+		if full {
+			_ = c.Close()
+			continue
+		}
+		return &conn{Conn: c, gone: sync.OnceFunc(func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.all--
+			if b.from[addr]--; b.from[addr] == 0 {
+				delete(b.from, addr)
+			}
+		})}, nil
+	}
 }
 
 type conn struct {

@@ -383,6 +383,35 @@ func (s *Server) serve(t *testing.T) string {
 	}
 }
 
+// Whoever holds connections open does not keep others out.
+func TestOneAddressHasFewConnections(t *testing.T) {
+	addr := newFleet().server(t, nil).serve(t)
+	var held []net.Conn
+	for range maxOfOne + 1 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		held = append(held, c)
+	}
+	if err := held[maxOfOne].SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := held[maxOfOne].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it holds one more: %v", err)
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}}
+	client := http.Client{Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true}}
+	resp, err := client.Get("http://" + addr + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusNotFound { // a stranger, but answered
+		t.Error(resp.StatusCode, err)
+	}
+}
+
 // Over TLS the certificate can be replaced while it runs.
 func TestOverTLS(t *testing.T) {
 	ca := certtest.New(t)
