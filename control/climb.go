@@ -3,8 +3,10 @@ package control
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +14,6 @@ import (
 
 	"auspex/control/messages"
 	"auspex/control/policy"
-	"auspex/internal/store/records"
 	"auspex/schemas"
 )
 
@@ -207,7 +208,8 @@ func (c *Controller) between() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	every := max(c.cfg.Poll, time.Second)
-	return max(every, min(every*time.Duration(len(c.wake))/atEase, seldom))
+	wait := max(every, min(every*time.Duration(len(c.wake))/atEase, seldom))
+	return wait*3/4 + rand.N(wait/2) // what came at once looks at its own time
 }
 
 // retryAfter is the wait before a second attempt; a third waits twice as long.
@@ -692,7 +694,7 @@ func (c *Controller) close(ctx context.Context, k *climb, state string) error {
 	dismiss(k)
 	held := k.State != caseReading
 	k.State = state
-	if err := c.store.fenced(ctx, func(x records.Execer) error { return c.store.saveCase(ctx, x, k) }); err != nil {
+	if err := c.store.together(ctx, func(tx *sql.Tx) error { return c.store.saveCase(ctx, tx, k) }); err != nil {
 		return err
 	}
 	c.mu.Lock()

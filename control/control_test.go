@@ -222,7 +222,7 @@ func eyes(name string) schemas.View {
 }
 
 type bench struct {
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	mode string
 	w    *world
@@ -232,7 +232,7 @@ type bench struct {
 	groups Groups // nil knows none
 }
 
-func newBench(t *testing.T, mode string) *bench {
+func newBench(t testing.TB, mode string) *bench {
 	b := &bench{t: t, dir: t.TempDir(), mode: mode, w: newWorld(), bus: &nullBus{}}
 	writeFile(t, filepath.Join(b.dir, "policy.yaml"), policyText)
 	b.db = sqltest.Open(t)
@@ -1012,7 +1012,7 @@ func TestBudgetsHoldForAnyOrder(t *testing.T) {
 	}
 }
 
-func writeFile(t *testing.T, name, text string) {
+func writeFile(t testing.TB, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

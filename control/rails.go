@@ -396,6 +396,9 @@ func (c *Controller) recheck(ctx context.Context, k *climb, r policy.Rung) []sch
 // needDone reports whether a rung of this ladder, by kind, is done (or planned). A
 // repair that was verified stands for every other: the part is back.
 func (c *Controller) needDone(ctx context.Context, k *climb, p policy.Policy, kind string, planned bool) (bool, error) {
+	if k.needs[kind] { // what is done stays so
+		return true, nil
+	}
 	need := slices.IndexFunc(p.Ladder, func(r policy.Rung) bool { return r.Kind == kind })
 	for i, r := range p.Ladder {
 		if i != need && (!r.Repairs() || !p.Ladder[need].Repairs()) {
@@ -406,7 +409,13 @@ func (c *Controller) needDone(ctx context.Context, k *climb, p policy.Policy, ki
 			if err != nil {
 				return false, err
 			}
-			if found && (a.State == schemas.ActionDone || planned && a.State == schemas.ActionProposed) {
+			if found && a.State == schemas.ActionDone {
+				if k.needs == nil {
+					k.needs = map[string]bool{}
+				}
+				k.needs[kind] = true
+			}
+			if k.needs[kind] || found && planned && a.State == schemas.ActionProposed {
 				return true, nil
 			}
 		}

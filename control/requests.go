@@ -14,7 +14,6 @@ import (
 	"auspex/control/messages"
 	"auspex/control/policy"
 	"auspex/internal/reasons"
-	"auspex/internal/store/records"
 	"auspex/internal/store/requests"
 	"auspex/schemas"
 )
@@ -344,7 +343,7 @@ func (c *Controller) freed(ctx context.Context, subject string) error {
 		return nil
 	}
 	k.Cordoned, k.Quarantined = false, false
-	if err := c.store.fenced(ctx, func(x records.Execer) error { return c.store.saveCase(ctx, x, k) }); err != nil {
+	if err := c.store.together(ctx, func(tx *sql.Tx) error { return c.store.saveCase(ctx, tx, k) }); err != nil {
 		return err
 	}
 	c.mu.Lock()

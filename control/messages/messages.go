@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -454,17 +455,39 @@ func Text(s schemas.Sentence) string {
 	if !ok {
 		return s.ID
 	}
-	pairs := make([]string, 0, 2*len(s.Args))
-	for name, v := range s.Args {
-		switch inner := v.(type) {
-		case schemas.Sentence:
-			v = Text(inner)
-		case Args: // a sentence that was stored
-			id, _ := inner["id"].(string)
-			args, _ := inner["args"].(Args)
-			v = Text(New(id, args))
+	var b strings.Builder
+	for {
+		before, rest, opens := strings.Cut(t, "{")
+		name, after, closes := strings.Cut(rest, "}")
+		if !opens || !closes {
+			b.WriteString(t)
+			return b.String()
 		}
-		pairs = append(pairs, "{"+name+"}", fmt.Sprint(v))
+		b.WriteString(before)
+		switch v, given := s.Args[name]; {
+		case given:
+			b.WriteString(value(v))
+			t = after
+		default: // what follows the brace may be one
+			b.WriteByte('{')
+			t = rest
+		}
 	}
-	return strings.NewReplacer(pairs...).Replace(t)
+}
+
+// value is an argument as a sentence has it.
+func value(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case int:
+		return strconv.Itoa(v)
+	case schemas.Sentence:
+		return Text(v)
+	case Args: // a sentence that was stored
+		id, _ := v["id"].(string)
+		args, _ := v["args"].(Args)
+		return Text(New(id, args))
+	}
+	return fmt.Sprint(v)
 }
