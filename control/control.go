@@ -341,6 +341,11 @@ func (c *Controller) restore(ctx context.Context) error {
 		return err
 	}
 	open = append(open, reading...)
+	for _, k := range open {
+		if err := c.store.ladderOf(ctx, k); err != nil {
+			return err
+		}
+	}
 	c.mu.Lock()
 	c.taken = nil // they are among the open ones
 	c.mu.Unlock()
@@ -629,7 +634,7 @@ func (c *Controller) newCase(ctx context.Context, i *schemas.Incident) (*climb, 
 	k := &climb{
 		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource), Incident: i.ID, Subject: subject,
 		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Sure(), Why: i.Explanation, Summary: i.Summary,
-		Policy: p.Name, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
+		Policy: p.Name, Ladder: p.Kinds(), Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 	}
 	var err error
 	k.Mode, err = c.modeFor(ctx, k, &p)

@@ -36,7 +36,11 @@ func (c *Controller) policyOf(k *climb) (policy.Policy, bool) {
 	if k.Request != nil {
 		return policy.Asked(k.Request.Kind, k.Request.With), true
 	}
-	return c.policies.For(k.Fault)
+	p, ok := c.policies.For(k.Fault)
+	if !ok || k.Ladder == nil {
+		return p, ok
+	}
+	return p.As(k.Ladder)
 }
 
 // complete reports whether a request says what an action needs.

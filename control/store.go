@@ -42,6 +42,7 @@ type climb struct {
 	Why        string            `json:"why"`
 	Summary    *schemas.Sentence `json:"summary,omitempty"` // Why in pieces
 	Policy     string            `json:"policy"`
+	Ladder     []string          `json:"ladder,omitempty"` // its kinds when the case was opened; absent in those of earlier versions
 	Mode       string            `json:"mode"`
 	Rack       string            `json:"rack"`
 	Site       string            `json:"site"`

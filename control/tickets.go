@@ -167,6 +167,18 @@ func (s *store) actionsOf(ctx context.Context, caseID string) ([]schemas.Action,
 	return out, nil
 }
 
+// ladderOf finds the ladder of a case of an earlier version in what was made of it.
+func (s *store) ladderOf(ctx context.Context, k *climb) error {
+	if k.Request != nil || k.Ladder != nil {
+		return nil
+	}
+	made, err := s.actionsOf(ctx, k.ID)
+	if len(made) > 0 {
+		k.Ladder = made[0].Ladder
+	}
+	return err
+}
+
 // resolvable reports whether an action is a person's and open to their word.
 func resolvable(ctx context.Context, q sqldb.Queryer, id string) (bool, error) {
 	found, err := sqldb.Docs[schemas.Action](ctx, q, `SELECT doc FROM control_actions WHERE id=$1`, id)

@@ -47,6 +47,7 @@ const (
 	NoDriver       = "step.no_driver"
 	NoReader       = "step.cannot_look"
 	NotOurs        = "step.not_ours"
+	Skipped        = "step.skipped"
 	Tried          = "step.tried"
 	NobodyCame     = "step.nobody_came"
 	NoEffect       = "step.no_effect"
@@ -255,6 +256,7 @@ var templates = map[string]string{
 	GivenBack:      "somebody gave {server} back",
 	NoDriver:       "cannot: no driver for {kind}",
 	NoReader:       "no driver can read the state back",
+	Skipped:        "skipped: {why}",
 	NotOurs:        "stays out of the pool: Auspex did not take it out",
 	Tried:          "dry run: {what}",
 	NobodyCame:     "not approved, or a check did not hold, within {age}",

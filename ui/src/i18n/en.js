@@ -92,6 +92,7 @@ export const en = {
   'step.given_back': 'Somebody gave {server} back.',
   'step.no_driver': ({ kind }, f) => `No driver for “${f.word('rung', kind)}” is configured.`,
   'step.cannot_look': 'No driver can read the state back.',
+  'step.skipped': ({ why }) => `Skipped: ${why}`,
   'step.not_ours': 'Stays out of the pool: Auspex did not take it out.',
   'step.nobody_came': ({ seconds }, f) => `Not approved, or a check did not hold, within ${f.dur(seconds)}.`,
   'step.no_effect': ({ seconds, saw }, f) => `No effect within ${f.dur(seconds)}. ${saw}`,

@@ -89,6 +89,7 @@ export const zh = {
   'step.given_back': '{server} 已由人归还。',
   'step.no_driver': ({ kind }, f) => `没有配置“${f.word('rung', kind)}”的驱动。`,
   'step.cannot_look': '没有驱动能读回状态。',
+  'step.skipped': ({ why }) => `已跳过：${why}`,
   'step.not_ours': '留在资源池之外：它不是由 Auspex 摘下的。',
   'step.nobody_came': ({ seconds }, f) => `${f.dur(seconds)}内未获批准，或有检查未通过。`,
   'step.no_effect': ({ seconds, saw }, f) => `${f.dur(seconds)}内没有效果。${saw}`,
