@@ -93,6 +93,7 @@ func TestAServerIsInstalledAnewWhereItCanBe(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t, schemas.ModeEnforce)
 			writeFile(t, filepath.Join(b.dir, "policy.yaml"), optionalText)
 			c := b.controller()
