@@ -765,6 +765,7 @@ func (c *Controller) close(ctx context.Context, k *climb, state string) error {
 		return err
 	}
 	c.mu.Lock()
+	c.endedCase(k.Incident, k.Target, state)
 	if state != caseFailed || !k.Cordoned {
 		delete(c.open, k.key())
 	}

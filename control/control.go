@@ -184,9 +184,10 @@ type Controller struct {
 	policies policy.Set
 	store    *store
 
-	decide    sync.Mutex // a check and what it decides are one
-	reporting sync.Mutex // held while the budgets are counted and written
-	counting  sync.Mutex // guards counts
+	decide    sync.Mutex                // a check and what it decides are one
+	reporting sync.Mutex                // held while the budgets are counted and written
+	counting  sync.Mutex                // guards counts
+	told      map[string]schemas.NoStep // why incidents have no step, as it was written last; of the report alone
 	counts    counts
 
 	mu        sync.Mutex
@@ -218,6 +219,8 @@ type candidate struct {
 	inc     schemas.Incident
 	settled time.Time // since when the root cause stands
 	known   bool      // it has its case
+	ended   string    // the state in which that has ended, where it has
+	rests   bool      // a ladder failed on its server of late
 }
 
 // New checks the configuration and returns a controller that does nothing yet.
@@ -402,7 +405,7 @@ func (c *Controller) consider(i schemas.Incident) {
 	old := c.incidents[i.ID]
 	n := &candidate{inc: i, settled: c.d.Now()}
 	if old != nil && old.inc.RootCause.Resource == i.RootCause.Resource && old.inc.RootCause.Fault == i.RootCause.Fault {
-		n.settled, n.known = old.settled, old.known
+		n.settled, n.known, n.ended, n.rests = old.settled, old.known, old.ended, old.rests
 	} else {
 		c.withdrawn[i.ID] = i.RootCause.Resource
 	}
@@ -615,16 +618,23 @@ func (c *Controller) knows(incident, target string) {
 
 // newCase is the case of an incident, nil where it has one or its server is to rest.
 func (c *Controller) newCase(ctx context.Context, i *schemas.Incident) (*climb, error) {
-	if has, err := c.store.hasCase(ctx, i.ID, i.RootCause.Resource); err != nil || has {
-		if has {
-			c.mu.Lock()
+	if state, err := c.store.hasCase(ctx, i.ID, i.RootCause.Resource); err != nil || state != "" {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if state != "" {
 			c.knows(i.ID, i.RootCause.Resource)
-			c.mu.Unlock()
+			c.endedCase(i.ID, i.RootCause.Resource, state)
 		}
 		return nil, err
 	}
 	p, _ := c.policies.For(i.RootCause.Fault)
-	if rests, err := c.rests(ctx, i.RootCause.Resource); err != nil || rests {
+	rests, err := c.rests(ctx, i.RootCause.Resource)
+	c.mu.Lock()
+	if n := c.incidents[i.ID]; n != nil {
+		n.rests = rests
+	}
+	c.mu.Unlock()
+	if err != nil || rests {
 		return nil, err
 	}
 	subject, rack, site, ok := c.d.Inventory.Place(i.RootCause.Resource)
@@ -636,7 +646,6 @@ func (c *Controller) newCase(ctx context.Context, i *schemas.Incident) (*climb, 
 		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Sure(), Why: i.Explanation, Summary: i.Summary,
 		Policy: p.Name, Ladder: p.Kinds(), Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 	}
-	var err error
 	k.Mode, err = c.modeFor(ctx, k, &p)
 	return k, err
 }

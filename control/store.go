@@ -155,14 +155,13 @@ func (s *store) caseByID(ctx context.Context, id string) (*climb, error) {
 	return c, nil
 }
 
-// hasCase reports whether a cause of an incident already had its case.
-func (s *store) hasCase(ctx context.Context, incident, target string) (bool, error) {
-	var one int
-	err := s.db.QueryRowContext(ctx, `SELECT 1 FROM control_cases WHERE reason=$1 AND target=$2`, incident, target).Scan(&one)
+// hasCase returns the state of the case that a cause of an incident had, "" where it had none.
+func (s *store) hasCase(ctx context.Context, incident, target string) (state string, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT state FROM control_cases WHERE reason=$1 AND target=$2`, incident, target).Scan(&state)
 	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+		return "", nil
 	}
-	return err == nil, err
+	return state, err
 }
 
 // failedSince reports whether a ladder on a subject failed after a time.

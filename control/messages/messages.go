@@ -86,6 +86,13 @@ const (
 	ValidationPassed = "step.validation_passed"
 	ValidationFailed = "step.validation_failed"
 
+	NoPolicy    = "no_step.no_policy"
+	LadderEnded = "no_step.ladder_ended"
+	Unsure      = "no_step.unsure"
+	Settling    = "no_step.settling"
+	OtherLadder = "no_step.other_ladder"
+	Rests       = "no_step.rests"
+
 	Asked        = "request.asked"
 	ObservesOnly = "request.observes_only"
 	TooOld       = "request.too_old"
@@ -257,6 +264,14 @@ var templates = map[string]string{
 	NoDriver:       "cannot: no driver for {kind}",
 	NoReader:       "no driver can read the state back",
 	Skipped:        "skipped: {why}",
+
+	NoPolicy:    "no policy is for {fault}",
+	LadderEnded: "the ladder of policy {policy} has ended: {how}",
+	Unsure:      "the cause is {value} % sure, and policy {policy} asks for {limit} %",
+	Settling:    "policy {policy} waits until the cause has stood for {age}; it stands since {since}",
+	OtherLadder: "another ladder has {server}, for incident {incident}",
+	Rests:       "a ladder failed on {server} within the last hour; policy {policy} leaves the server alone",
+
 	NotOurs:        "stays out of the pool: Auspex did not take it out",
 	Tried:          "dry run: {what}",
 	NobodyCame:     "not approved, or a check did not hold, within {age}",
