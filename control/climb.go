@@ -103,13 +103,13 @@ func (c *Controller) fail(ctx context.Context, k *climb, p policy.Policy, at, af
 	if !k.Touched {
 		return c.close(ctx, k, caseCancelled)
 	}
+	if err := c.ticket(ctx, k, p, at); err != nil { // before the quarantine, which may wait for a person
+		return err
+	}
 	if keepOut && p.Ladder[at].Kind != kindQuarantine {
 		if err := c.quarantine(ctx, k, p, after); err != nil {
 			return err
 		}
-	}
-	if err := c.ticket(ctx, k, p, at); err != nil {
-		return err
 	}
 	return c.close(ctx, k, caseFailed)
 }

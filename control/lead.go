@@ -155,4 +155,7 @@ func (c *Controller) forget() {
 	clear(c.wake)
 	clear(c.withdrawn)
 	c.taken, c.asked = nil, nil
+	c.reporting.Lock()
+	defer c.reporting.Unlock()
+	c.told = nil // another has told since
 }

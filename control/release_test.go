@@ -212,7 +212,6 @@ func TestARungThatDidNotCureLeavesTheNextAndThenAPerson(t *testing.T) {
 		{false, false, true, map[string]string{"drain": "done", "reset_gpu": "refused", "power_cycle": "done", "uncordon": "done"}},
 	} {
 		t.Run(fmt.Sprintf("driver %v, reset cures %v, power cycle cures %v", tc.driver, tc.reset, tc.cycle), func(t *testing.T) {
-			t.Parallel()
 			b := newBench(t, schemas.ModeEnforce)
 			writeFile(t, filepath.Join(b.dir, "policy.yaml"), escalation)
 			c := b.controller()

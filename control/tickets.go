@@ -29,7 +29,10 @@ const kindQuarantine = "quarantine"
 func (c *Controller) quarantine(ctx context.Context, k *climb, p policy.Policy, after int) error {
 	for i := after + 1; i < len(p.Ladder); i++ {
 		if p.Ladder[i].Kind == kindQuarantine && !p.Ladder[i].Person {
-			_, _, err := c.rung(ctx, k, p, i)
+			skipped, err := c.skip(ctx, k, p, i)
+			if err == nil && !skipped {
+				_, _, err = c.rung(ctx, k, p, i)
+			}
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"sync"
 )
 
@@ -49,10 +50,24 @@ func (s *store) together(ctx context.Context, do func(tx *sql.Tx) error) error {
 	return w.err
 }
 
+// errUnfinished is of changes whose transaction ended in a panic.
+var errUnfinished = errors.New("what is written with others did not end")
+
 // commit writes what waits.
 func (s *store) commit(ctx context.Context) {
 	var some []*write
-	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
+	err := errUnfinished
+	defer func() {
+		if some == nil { // nobody could begin
+			some = s.writes.take()
+		}
+		for _, w := range some {
+			if w.over = true; w.err == nil {
+				w.err = err
+			}
+		}
+	}()
+	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
 		some = s.writes.take() // after the wait for the turn: more have come
 		if err := s.fence(ctx, tx); err != nil {
 			return err
@@ -67,15 +82,6 @@ func (s *store) commit(ctx context.Context) {
 		}
 		return nil
 	})
-	if some == nil { // nobody could begin
-		some = s.writes.take()
-	}
-	for _, w := range some {
-		w.over = true
-		if w.err == nil {
-			w.err = err
-		}
-	}
 }
 
 // apart does one change of several: it is undone alone where it fails.
