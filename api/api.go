@@ -163,6 +163,8 @@ type Records interface {
 	Action(ctx context.Context, id string) (schemas.Action, bool, error)
 	Actions(ctx context.Context, f records.Filter) ([]schemas.Action, string, error)
 	Budgets(ctx context.Context) (schemas.Budgets, bool, error)
+	// NoSteps returns why control has no step for open incidents, by their ids.
+	NoSteps(ctx context.Context) (map[string]schemas.NoStep, error)
 }
 
 // Audit is who did what to which machine.

@@ -278,10 +278,24 @@ func (s *Server) ListIncidents(ctx context.Context, r apigen.ListIncidentsReques
 	for k, i := range found {
 		items[k] = brief(i, repaired[i.ID], names, s.deps.Faults())
 	}
-	if err := s.corrected(ctx, items); err != nil {
+	if err := errors.Join(s.corrected(ctx, items), s.stepless(ctx, items)); err != nil {
 		return nil, err
 	}
 	return apigen.ListIncidents200JSONResponse{Items: items, Next: next}, nil
+}
+
+// stepless says of open incidents why they have no step.
+func (s *Server) stepless(ctx context.Context, items []apigen.Incident) error {
+	if !slices.ContainsFunc(items, func(i apigen.Incident) bool { return i.Status == records.StatusOpen }) {
+		return nil
+	}
+	why, err := s.deps.Records.NoSteps(ctx)
+	for k := range items {
+		if w, ok := why[items[k].ID]; ok && items[k].Status == records.StatusOpen {
+			items[k].NoStep = w
+		}
+	}
+	return err
 }
 
 // brief is an incident without its evidence.
@@ -363,7 +377,7 @@ func (s *Server) GetIncident(ctx context.Context, r apigen.GetIncidentRequestObj
 		return nil, err
 	}
 	whole := []apigen.Incident{out}
-	if err := s.corrected(ctx, whole); err != nil {
+	if err := errors.Join(s.corrected(ctx, whole), s.stepless(ctx, whole)); err != nil {
 		return nil, err
 	}
 	return apigen.GetIncident200JSONResponse(whole[0]), nil

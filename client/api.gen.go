@@ -2378,6 +2378,7 @@ type Incident struct {
 	Jobs           []IncidentJob           `json:"jobs,omitzero"`
 	Lanes          []EvidenceLane          `json:"lanes,omitzero"`
 	MergedInto     string                  `json:"merged_into,omitzero"`
+	NoStep         *schemas.NoStep         `json:"no_step,omitzero"`
 	Opened         time.Time               `json:"opened"`
 	Recommendation *schemas.Recommendation `json:"recommendation,omitzero"`
 	Revision       int                     `json:"revision,omitzero"`

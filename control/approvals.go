@@ -200,6 +200,27 @@ func (c *Controller) modeFor(ctx context.Context, k *climb, p *policy.Policy) (s
 	return c.policies.Mode(c.cfg.Mode, p, at), nil
 }
 
+// Modes tells the most that may be done now of a step that somebody asks for on a server: the strictest of the mode as a
+// whole and of the rules of the policies, by what groups say of the server.
+func Modes(cfg Config, groups Groups) (func(ctx context.Context, server, kind string) (string, error), error) {
+	set, err := policy.Read(cfg.Policies)
+	if err != nil {
+		return nil, err
+	}
+	if set.NamesPools() && groups == nil {
+		return nil, errPools
+	}
+	c := &Controller{cfg: cfg, d: Deps{Groups: groups}, policies: set}
+	return func(ctx context.Context, server, kind string) (string, error) {
+		p := policy.Asked(kind, nil)
+		at, err := c.scene(ctx, &climb{Subject: server, Request: &schemas.Intent{}}, kind)
+		if err != nil {
+			return "", err
+		}
+		return set.Mode(cfg.Mode, &p, at), nil
+	}, nil
+}
+
 // moded is the check of a mode that lets nothing be sent any more, since the case was opened.
 func (c *Controller) moded(ctx context.Context, k *climb, p *policy.Policy, r *policy.Rung) ([]schemas.Rail, error) {
 	at, err := c.scene(ctx, k, r.Kind)

@@ -78,6 +78,7 @@ func TestTheStrictestModeThatAppliesHolds(t *testing.T) {
 		"the whole is stricter":         {schemas.ModeObserve, "[{pool: prod, mode: enforce}]", "uncordon proposed observe"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t, c.whole)
 			b.policies("budgets:", "rules: "+c.rules+"\nbudgets:")
 			b.groups = pools
@@ -120,11 +121,34 @@ func TestRulesForPoolsNeedToKnowPools(t *testing.T) {
 	if _, err := New(cfg, Deps{}); err == nil || !strings.Contains(err.Error(), "in which pool") {
 		t.Error(err)
 	}
+	if _, err := Modes(cfg, nil); err == nil || !strings.Contains(err.Error(), "in which pool") {
+		t.Error(err)
+	}
+}
+
+// TestWhoKeepsConfigurationsFollowsTheRules reads the mode of a step that somebody asks for, by server and kind.
+func TestWhoKeepsConfigurationsFollowsTheRules(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	b.policies("budgets:", "rules: [{pool: prod, mode: observe}, {rung: set_bios, mode: approve}, {policy: gpu, mode: dry-run}]\nbudgets:")
+	cfg := DefaultConfig()
+	cfg.Mode, cfg.Policies = schemas.ModeEnforce, filepath.Join(b.dir, "policy.yaml")
+	mode, err := Modes(cfg, shares{of: map[string][]Group{server: {{schemas.ScopePool, "prod"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[[2]string]string{
+		{server, "configure_gpu"}: schemas.ModeObserve, {"gpu-r02-01", "configure_gpu"}: schemas.ModeEnforce, {"gpu-r02-01", "set_bios"}: schemas.ModeApprove,
+	} {
+		if got, err := mode(t.Context(), at[0], at[1]); err != nil || got != want {
+			t.Errorf("%v: %s, %v", at, got, err)
+		}
+	}
 }
 
 // TestTwoPersonsApprove has the process end between the two: the first is remembered, counts once whatever they say again,
 // and neither a token that is nobody's nor one person alone is enough.
 func TestTwoPersonsApprove(t *testing.T) {
+	t.Parallel()
 	for name, mode := range map[string]string{"of a policy": schemas.ModeApprove, "of a rung": schemas.ModeEnforce} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, mode)
@@ -223,6 +247,7 @@ func (f frost) Frozen(_ context.Context, t time.Time, server string) (schemas.Ma
 // TestNothingThatEndsWhatRunsStartsInAFreeze drains a server that is frozen and cycles it only once an admin has said why;
 // next door it is repaired meanwhile.
 func TestNothingThatEndsWhatRunsStartsInAFreeze(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeEnforce)
 	c := b.controller()
 	c.d.Freezes = frost{server: true}
@@ -277,6 +302,7 @@ func TestWhatIsAskedForWaitsInAFreeze(t *testing.T) {
 func TestOneViewAloneCutsNoPower(t *testing.T) {
 	for name, agrees := range map[string]bool{"the board controller agrees": true, "a person approves": false} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t, schemas.ModeEnforce)
 			store := records.New(b.db)
 			inc := incident("i1", part, "gpu.fallen_off_bus")

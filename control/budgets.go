@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"auspex/schemas"
@@ -81,7 +82,7 @@ func (c *Controller) report(ctx context.Context) {
 	defer c.reporting.Unlock()
 	b, err := c.budgets(ctx)
 	if err == nil {
-		err = c.d.Records.PutBudgets(ctx, b)
+		err = errors.Join(c.d.Records.PutBudgets(ctx, b), c.tellNoSteps(ctx))
 	}
 	if err != nil && ctx.Err() == nil {
 		c.d.Log.Warn("cannot write budgets", "error", err)

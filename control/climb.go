@@ -3,8 +3,10 @@ package control
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +14,6 @@ import (
 
 	"auspex/control/messages"
 	"auspex/control/policy"
-	"auspex/internal/store/records"
 	"auspex/schemas"
 )
 
@@ -25,6 +26,7 @@ const (
 	kindUncordon = policy.KindUncordon
 	kindTicket   = "ticket"
 	kindUpdate   = "update_firmware"
+	kindValidate = "validate"
 )
 
 // work climbs the ladder of a case from where it stands.
@@ -39,12 +41,21 @@ func (c *Controller) work(ctx context.Context, k *climb) error {
 	if k.Mode == schemas.ModeObserve || k.Mode == schemas.ModeDryRun {
 		return c.propose(ctx, k, p)
 	}
-	cured := false
+	cured, last := false, 0 // the last rung that was climbed
 	for i := range p.Ladder {
 		r := &p.Ladder[i]
 		if cured && (r.Repairs() || r.Kind == kindQuarantine) {
 			continue // the part is back: no stronger repair is needed
 		}
+		switch skipped, err := c.skip(ctx, k, p, i); {
+		case err != nil:
+			return err
+		case skipped && r.Repairs() && !repairsAfter(p, i): // nothing is left that might cure it
+			return c.fail(ctx, k, p, last, i, true)
+		case skipped:
+			continue
+		}
+		last = i
 		a, done, err := c.rung(ctx, k, p, i)
 		if err != nil {
 			return err
@@ -63,19 +74,8 @@ func (c *Controller) work(ctx context.Context, k *climb) error {
 			}
 		case done, c.climbsOn(p, i, a):
 		default:
-			state := caseCancelled
-			if k.Touched {
-				state = caseFailed
-				if !cured && r.Kind != kindQuarantine && a.State != schemas.ActionCancelled {
-					if err := c.quarantine(ctx, k, p, i); err != nil {
-						return err
-					}
-				}
-				if err := c.ticket(ctx, k, p, i); err != nil {
-					return err
-				}
-			}
-			return c.close(ctx, k, state)
+			// What was installed and does not pass its validation is not cured.
+			return c.fail(ctx, k, p, i, i, a.State != schemas.ActionCancelled && (!cured || r.Kind == kindValidate))
 		}
 	}
 	if k.Quarantined { // it is not repaired, and counts as out of the pool by us until somebody gives it back
@@ -90,7 +90,63 @@ func (c *Controller) climbsOn(p policy.Policy, i int, a schemas.Action) bool {
 	if !p.Ladder[i].Repairs() || a.State != schemas.ActionFailed && c.d.Remediators[a.Kind] != nil {
 		return false
 	}
+	return repairsAfter(p, i)
+}
+
+// repairsAfter reports whether a ladder has a repair after a rung.
+func repairsAfter(p policy.Policy, i int) bool {
 	return slices.ContainsFunc(p.Ladder[i+1:], func(r policy.Rung) bool { return r.Repairs() })
+}
+
+// fail ends a ladder that ended at a rung; the rungs up to after have had their turn.
+func (c *Controller) fail(ctx context.Context, k *climb, p policy.Policy, at, after int, keepOut bool) error {
+	if !k.Touched {
+		return c.close(ctx, k, caseCancelled)
+	}
+	if err := c.ticket(ctx, k, p, at); err != nil { // before the quarantine, which may wait for a person
+		return err
+	}
+	if keepOut && p.Ladder[at].Kind != kindQuarantine {
+		if err := c.quarantine(ctx, k, p, after); err != nil {
+			return err
+		}
+	}
+	return c.close(ctx, k, caseFailed)
+}
+
+// skip passes over a rung that is optional and cannot be climbed here, with the reason told in an action; one that was
+// begun goes on.
+func (c *Controller) skip(ctx context.Context, k *climb, p policy.Policy, i int) (skipped bool, err error) {
+	r := p.Ladder[i]
+	if !r.Optional {
+		return false, nil
+	}
+	a, found, err := c.store.action(ctx, k.ID, i, 1)
+	if err != nil || found {
+		return found && a.DetailSentence != nil && a.DetailSentence.ID == messages.Skipped, err
+	}
+	if alone, err := c.without(ctx, k, p, r, schemas.ActionDone); err != nil || alone {
+		return alone, err
+	}
+	a = c.newAction(k, p, i, 1, r)
+	why := c.cannot(ctx, k, a)
+	if why.ID == "" {
+		return false, nil
+	}
+	become(&a, schemas.ActionRefused, messages.New(messages.Skipped, messages.Args{"why": why}))
+	return true, c.save(ctx, k, &a, r, time.Time{}, "skip")
+}
+
+// without reports whether a rung that an optional one needs has not come to a state itself.
+func (c *Controller) without(ctx context.Context, k *climb, p policy.Policy, r policy.Rung, state string) (bool, error) {
+	for i := range p.Ladder {
+		if slices.Contains(r.Needs, p.Ladder[i].Kind) {
+			if is, err := c.rungDone(ctx, k, i, &p.Ladder[i]); err != nil || is != state {
+				return true, err
+			}
+		}
+	}
+	return false, nil
 }
 
 // propose shows the whole ladder with its rails; in dry-run each driver also
@@ -104,6 +160,13 @@ func (c *Controller) propose(ctx context.Context, k *climb, p policy.Policy) err
 		if found {
 			continue
 		}
+		if r.Optional {
+			if alone, err := c.without(ctx, k, p, r, schemas.ActionProposed); err != nil {
+				return err
+			} else if alone {
+				continue
+			}
+		}
 		a = c.newAction(k, p, i, 1, r)
 		c.cost(ctx, k, &a, r)
 		if a.Rails, err = c.check(ctx, k, p, i, true); err != nil {
@@ -115,10 +178,15 @@ func (c *Controller) propose(ctx context.Context, k *climb, p policy.Policy) err
 			become(&a, schemas.ActionProposed, messages.New(messages.ForPerson, nil))
 		case !goes && !waits:
 			become(&a, schemas.ActionRefused, blockedBy(a.Rails))
+		case r.Optional && c.d.Remediators[r.Kind] == nil:
+			become(&a, schemas.ActionRefused, messages.New(messages.Skipped, messages.Args{"why": noDriver(r.Kind)}))
 		case k.Mode == schemas.ModeObserve:
 			become(&a, schemas.ActionProposed, messages.New(messages.ObservedOnly, nil))
 		default:
 			state, sentence := c.plan(ctx, k, a)
+			if r.Optional && state == schemas.ActionRefused {
+				sentence = messages.New(messages.Skipped, messages.Args{"why": sentence})
+			}
 			become(&a, state, sentence)
 		}
 		if err := c.save(ctx, k, &a, r, time.Time{}, "propose"); err != nil {
@@ -207,7 +275,8 @@ func (c *Controller) between() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	every := max(c.cfg.Poll, time.Second)
-	return max(every, min(every*time.Duration(len(c.wake))/atEase, seldom))
+	wait := max(every, min(every*time.Duration(len(c.wake))/atEase, seldom))
+	return wait*3/4 + rand.N(wait/2) // what came at once looks at its own time
 }
 
 // retryAfter is the wait before a second attempt; a third waits twice as long.
@@ -692,10 +761,11 @@ func (c *Controller) close(ctx context.Context, k *climb, state string) error {
 	dismiss(k)
 	held := k.State != caseReading
 	k.State = state
-	if err := c.store.fenced(ctx, func(x records.Execer) error { return c.store.saveCase(ctx, x, k) }); err != nil {
+	if err := c.store.together(ctx, func(tx *sql.Tx) error { return c.store.saveCase(ctx, tx, k) }); err != nil {
 		return err
 	}
 	c.mu.Lock()
+	c.endedCase(k.Incident, k.Target, state)
 	if state != caseFailed || !k.Cordoned {
 		delete(c.open, k.key())
 	}

@@ -6,7 +6,9 @@
 package control
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -182,9 +184,10 @@ type Controller struct {
 	policies policy.Set
 	store    *store
 
-	decide    sync.Mutex // a check and what it decides are one
-	reporting sync.Mutex // held while the budgets are counted and written
-	counting  sync.Mutex // guards counts
+	decide    sync.Mutex                // a check and what it decides are one
+	reporting sync.Mutex                // held while the budgets are counted and written
+	counting  sync.Mutex                // guards counts
+	told      map[string]schemas.NoStep // why incidents have no step, as it was written last; of the report alone
 	counts    counts
 
 	mu        sync.Mutex
@@ -216,6 +219,8 @@ type candidate struct {
 	inc     schemas.Incident
 	settled time.Time // since when the root cause stands
 	known   bool      // it has its case
+	ended   string    // the state in which that has ended, where it has
+	rests   bool      // a ladder failed on its server of late
 }
 
 // New checks the configuration and returns a controller that does nothing yet.
@@ -339,6 +344,11 @@ func (c *Controller) restore(ctx context.Context) error {
 		return err
 	}
 	open = append(open, reading...)
+	for _, k := range open {
+		if err := c.store.ladderOf(ctx, k); err != nil {
+			return err
+		}
+	}
 	c.mu.Lock()
 	c.taken = nil // they are among the open ones
 	c.mu.Unlock()
@@ -395,7 +405,7 @@ func (c *Controller) consider(i schemas.Incident) {
 	old := c.incidents[i.ID]
 	n := &candidate{inc: i, settled: c.d.Now()}
 	if old != nil && old.inc.RootCause.Resource == i.RootCause.Resource && old.inc.RootCause.Fault == i.RootCause.Fault {
-		n.settled, n.known = old.settled, old.known
+		n.settled, n.known, n.ended, n.rests = old.settled, old.known, old.ended, old.rests
 	} else {
 		c.withdrawn[i.ID] = i.RootCause.Resource
 	}
@@ -479,8 +489,8 @@ func (c *Controller) openDue(ctx context.Context) error {
 	}
 	c.mu.Unlock()
 	slices.SortFunc(due, func(a, b schemas.Incident) int { return a.Opened.Compare(b.Opened) })
-	for _, i := range due {
-		if err := c.openCase(ctx, i); err != nil {
+	for some := range slices.Chunk(due, sharedWrites) {
+		if err := c.openCases(ctx, some); err != nil {
 			return err
 		}
 	}
@@ -535,23 +545,97 @@ func (c *Controller) rests(ctx context.Context, resource string) (bool, error) {
 // restAfterFailure is how long a server is left alone after a ladder failed on it.
 const restAfterFailure = time.Hour
 
-func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
-	known := func() {
+// openCases opens the cases of incidents, all of them in one transaction. Where another ladder stands on a server, it is
+// tried again.
+func (c *Controller) openCases(ctx context.Context, incs []schemas.Incident) error {
+	var cases []*climb
+	for i := range incs {
+		k, err := c.newCase(ctx, &incs[i])
+		if err != nil {
+			return err
+		}
+		if k != nil {
+			cases = append(cases, k)
+		}
+	}
+	if len(cases) == 0 {
+		return nil
+	}
+	now := c.store.now()
+	opened := make([]bool, len(cases))
+	leases := make([]lease, len(cases))
+	err := c.store.fenced(ctx, func(tx *sql.Tx) (err error) {
+		for i, k := range cases {
+			if opened[i], err = c.store.openCase(ctx, tx, k); err != nil {
+				return err
+			}
+			if opened[i] && (k.Mode == schemas.ModeApprove || k.Mode == schemas.ModeEnforce) { // its first step asks for it
+				token, ours, err := c.store.leaseIn(ctx, tx, k.Subject, now, c.cfg.LeaseTTL)
+				if err != nil {
+					return fmt.Errorf("take lease of %s: %w", k.Subject, err)
+				}
+				if ours {
+					leases[i] = lease{token, now.Add(c.cfg.LeaseTTL / 2)}
+				}
+			}
+		}
+		return nil
+	})
+	if sqldb.Again(err) { // somebody takes some of these servers at this moment
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i, k := range cases {
+		if !opened[i] {
+			continue
+		}
+		c.store.leased(k.Subject, leases[i], leases[i].token > 0)
+		c.opened(k)
+		c.start(ctx, k)
+	}
+	return nil
+}
+
+// opened notes a case that was opened.
+func (c *Controller) opened(k *climb) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.knows(k.Incident, k.Target)
+	c.open[k.Subject] = k
+	if p, _ := c.policies.For(k.Fault); p.Destroys() {
+		c.asked = append(c.asked, c.d.Now())
+	}
+}
+
+// knows notes that a cause of an incident has its case; c.mu is held.
+func (c *Controller) knows(incident, target string) {
+	if n := c.incidents[incident]; n != nil && n.inc.RootCause.Resource == target {
+		n.known = true
+	}
+}
+
+// newCase is the case of an incident, nil where it has one or its server is to rest.
+func (c *Controller) newCase(ctx context.Context, i *schemas.Incident) (*climb, error) {
+	if state, err := c.store.hasCase(ctx, i.ID, i.RootCause.Resource); err != nil || state != "" {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if n := c.incidents[i.ID]; n != nil && n.inc.RootCause.Resource == i.RootCause.Resource {
-			n.known = true
+		if state != "" {
+			c.knows(i.ID, i.RootCause.Resource)
+			c.endedCase(i.ID, i.RootCause.Resource, state)
 		}
-	}
-	if has, err := c.store.hasCase(ctx, i.ID, i.RootCause.Resource); err != nil || has {
-		if has {
-			known()
-		}
-		return err
+		return nil, err
 	}
 	p, _ := c.policies.For(i.RootCause.Fault)
-	if rests, err := c.rests(ctx, i.RootCause.Resource); err != nil || rests {
-		return err
+	rests, err := c.rests(ctx, i.RootCause.Resource)
+	c.mu.Lock()
+	if n := c.incidents[i.ID]; n != nil {
+		n.rests = rests
+	}
+	c.mu.Unlock()
+	if err != nil || rests {
+		return nil, err
 	}
 	subject, rack, site, ok := c.d.Inventory.Place(i.RootCause.Resource)
 	if !ok || subject == "" {
@@ -560,28 +644,10 @@ func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
 	k := &climb{
 		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource), Incident: i.ID, Subject: subject,
 		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Sure(), Why: i.Explanation, Summary: i.Summary,
-		Policy: p.Name, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
+		Policy: p.Name, Ladder: p.Kinds(), Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 	}
-	var err error
-	if k.Mode, err = c.modeFor(ctx, k, &p); err != nil {
-		return err
-	}
-	err = c.store.fenced(ctx, func(x records.Execer) (err error) {
-		ok, err = c.store.openCase(ctx, x, k)
-		return err
-	})
-	if err != nil || !ok {
-		return err // another ladder stands on this server; it is tried again
-	}
-	known()
-	c.mu.Lock()
-	c.open[subject] = k
-	if p.Destroys() {
-		c.asked = append(c.asked, c.d.Now())
-	}
-	c.mu.Unlock()
-	c.start(ctx, k)
-	return nil
+	k.Mode, err = c.modeFor(ctx, k, &p)
+	return k, err
 }
 
 // caseRetry is the first wait of a case whose store failed.
@@ -655,30 +721,14 @@ func (c *Controller) publishLoop(ctx context.Context) error {
 	retry := time.NewTicker(5 * time.Second)
 	defer retry.Stop()
 	for {
-		todo, err := c.store.unpublished(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		more, err := c.publish(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
 			return err
-		}
-		c.report(ctx) // before a change is told, so that who hears of it reads these
-		for _, a := range todo {
-			doc, err := json.Marshal(a)
-			if err != nil {
-				return err
-			}
-			key := a.Server
-			if key == "" {
-				key = a.Target
-			}
-			if err := c.d.Bus.Publish(ctx, bus.Message{Topic: schemas.TopicOutcomes, Key: key, Value: doc}); err != nil {
-				c.d.Log.Warn("outcome waits for the bus", "action", a.ID, "error", err)
-				break
-			}
-			if err := c.store.published(ctx, a); err != nil && ctx.Err() == nil {
-				return err
-			}
+		case more:
+			continue
 		}
 		select {
 		case <-ctx.Done():
@@ -687,4 +737,26 @@ func (c *Controller) publishLoop(ctx context.Context) error {
 		case <-retry.C:
 		}
 	}
+}
+
+// publish publishes some of what changed, and says whether there is more.
+func (c *Controller) publish(ctx context.Context) (more bool, err error) {
+	todo, err := c.store.unpublished(ctx, sharedWrites)
+	if err != nil {
+		return false, err
+	}
+	c.report(ctx) // before a change is told, so that who hears of it reads these
+	if len(todo) == 0 {
+		return false, nil
+	}
+	msgs := make([]bus.Message, len(todo))
+	for i := range todo {
+		a := &todo[i].action
+		msgs[i] = bus.Message{Topic: schemas.TopicOutcomes, Key: cmp.Or(a.Server, a.Target), Value: []byte(todo[i].doc)}
+	}
+	if err := c.d.Bus.Publish(ctx, msgs...); err != nil {
+		c.d.Log.Warn("outcomes wait for the bus", "actions", len(msgs), "error", err)
+		return false, nil
+	}
+	return len(todo) == sharedWrites, c.store.published(ctx, todo)
 }

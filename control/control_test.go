@@ -222,7 +222,7 @@ func eyes(name string) schemas.View {
 }
 
 type bench struct {
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	mode string
 	w    *world
@@ -232,7 +232,7 @@ type bench struct {
 	groups Groups // nil knows none
 }
 
-func newBench(t *testing.T, mode string) *bench {
+func newBench(t testing.TB, mode string) *bench {
 	b := &bench{t: t, dir: t.TempDir(), mode: mode, w: newWorld(), bus: &nullBus{}}
 	writeFile(t, filepath.Join(b.dir, "policy.yaml"), policyText)
 	b.db = sqltest.Open(t)
@@ -421,6 +421,7 @@ func TestEverythingSaidIsSaidInPieces(t *testing.T) {
 // TestACaseWhoseStoreFailsGoesOnFromWhatIsStored takes the audit away, so that no
 // step can be written, at three moments of a ladder.
 func TestACaseWhoseStoreFailsGoesOnFromWhatIsStored(t *testing.T) {
+	t.Parallel()
 	for _, moment := range []string{"before the first step", "intent drain", "applied power_cycle"} {
 		t.Run(moment, func(t *testing.T) {
 			b := newBench(t, schemas.ModeEnforce)
@@ -509,6 +510,7 @@ func TestObserveAndDryRunSendNothing(t *testing.T) {
 }
 
 func TestAPeerThatAcceptsAndDoesNothingEndsInFailed(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeEnforce)
 	b.w.lazy = true
 	as := b.until(
@@ -571,6 +573,7 @@ func TestAPeerThatGoesAwayDuringAStepIsLookedAtAndNotAskedAgain(t *testing.T) {
 		{"power_cycle", false, map[string]string{"drain": "done", "power_cycle": "unknown", "ticket": "proposed"}, false, 0},
 	} {
 		t.Run(fmt.Sprintf("%s, request arrives %v", tc.kind, tc.arrives), func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t, schemas.ModeEnforce)
 			if tc.arrives { // what is seen in the end is not to depend on the machine
 				writeFile(t, filepath.Join(b.dir, "policy.yaml"), strings.ReplaceAll(policyText, "2s", "10m"))
@@ -629,6 +632,7 @@ func TestARungWithoutADriverCannotAndBlocksWhatNeedsIt(t *testing.T) {
 }
 
 func TestBudgetsHoldBackWhatComesTooMuch(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeEnforce)
 	b.w.lazy = true // the first ones fail and stay out of the pool
 	var incs []schemas.Incident
@@ -653,6 +657,7 @@ func TestBudgetsHoldBackWhatComesTooMuch(t *testing.T) {
 
 // Ladders that a controller finds count in each other's budgets.
 func TestLaddersCountInBudgetsAfterARestart(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeEnforce)
 	first := b.controller()
 	for i := range 4 {
@@ -732,6 +737,7 @@ func TestAStepThatMayBeRecordedCounts(t *testing.T) {
 func TestDeathBetweenAnyTwoStepsRepeatsNothing(t *testing.T) {
 	for kill := 1; kill <= 30; kill++ {
 		t.Run(fmt.Sprint("step ", kill), func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t, schemas.ModeEnforce)
 			inc := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus")
 			b.keep(inc)
@@ -979,6 +985,7 @@ func TestAClosedIncidentWithdrawsItsProposals(t *testing.T) {
 // Whatever comes, in whatever order, no more servers are touched than the budgets
 // allow and no action is sent twice.
 func TestBudgetsHoldForAnyOrder(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		b := newBench(t, schemas.ModeEnforce)
@@ -1012,7 +1019,7 @@ func TestBudgetsHoldForAnyOrder(t *testing.T) {
 	}
 }
 
-func writeFile(t *testing.T, name, text string) {
+func writeFile(t testing.TB, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

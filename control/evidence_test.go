@@ -80,6 +80,7 @@ policies:
 // collector of ours saw are drained and cycled, the others stay in the pool and wait for
 // a person, who reads why.
 func TestNothingIsDestroyedOnTheWordOfStrangers(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		b := newBench(t, schemas.ModeEnforce)
@@ -150,6 +151,7 @@ func TestNothingIsDestroyedOnTheWordOfStrangers(t *testing.T) {
 // TestAPersonMayVouchForWhatNoCollectorSaw approves a step that is held, in both modes
 // that act: it is done, once, and the record says on whose word.
 func TestAPersonMayVouchForWhatNoCollectorSaw(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{schemas.ModeEnforce, schemas.ModeApprove} {
 		t.Run(mode, func(t *testing.T) {
 			b := newBench(t, mode)
@@ -228,6 +230,7 @@ func TestRefusedCredentialsAreNoSignOfThePart(t *testing.T) {
 // A policy that forgets to say that a step destroys is no way around, and what is posted
 // takes no server out of the pool either.
 func TestEveryKindOfStepThatDestroysOrTakesOutNeedsAWitness(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeEnforce)
 	c := b.controller()
 	k := &climb{Incident: "none", Subject: server, Target: part, Confidence: 1, Evidence: c.d.Now()}

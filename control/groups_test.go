@@ -180,6 +180,7 @@ func (c counted) Apply(ctx context.Context, s Step) error {
 func TestNoLimitIsExceededHoweverManyFail(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 1))
 			b := newBench(t, schemas.ModeEnforce)
 			writeFile(t, filepath.Join(b.dir, "policy.yaml"), strings.NewReplacer(

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"auspex/internal/run"
-	"auspex/internal/store/records"
 )
 
 // leadership is the subject of the lease that one controller of a store has: it alone decides, since the budgets count
@@ -82,7 +81,7 @@ func (s *store) resign(ctx context.Context) error {
 }
 
 // fenced writes as long as this controller leads.
-func (s *store) fenced(ctx context.Context, write func(x records.Execer) error) error {
+func (s *store) fenced(ctx context.Context, write func(tx *sql.Tx) error) error {
 	return s.db.InTx(ctx, func(tx *sql.Tx) error {
 		if err := s.fence(ctx, tx); err != nil {
 			return err
@@ -156,4 +155,7 @@ func (c *Controller) forget() {
 	clear(c.wake)
 	clear(c.withdrawn)
 	c.taken, c.asked = nil, nil
+	c.reporting.Lock()
+	defer c.reporting.Unlock()
+	c.told = nil // another has told since
 }

@@ -66,6 +66,7 @@ func TestWhoLeadsNoMoreWritesAndSendsNothing(t *testing.T) {
 }
 
 func TestWhoStandsByTakesOver(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeApprove)
 	first, second := b.controller(), b.controller()
 	second.store.holder = "another"

@@ -644,6 +644,7 @@ type deafLife struct{}
 func (deafLife) Follow(context.Context, string, func(Observation)) error { return errGone }
 
 func TestARepairThatNobodyCanReadBackIsUnknownAndTheServerStaysOut(t *testing.T) {
+	t.Parallel()
 	for name, life := range map[string]Life{"no life": nil, "a bus that fails": deafLife{}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, schemas.ModeEnforce)

@@ -42,6 +42,7 @@ func (b *bench) allocated(name string) schemas.Allocation {
 // TestAServerThatSomebodyHasIsTheirs: a repair in enforce waits for them at each step that takes
 // their server or ends their work, and they are told before and after.
 func TestAServerThatSomebodyHasIsTheirs(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeEnforce)
 	c := b.controller()
 	had := b.allocated("gpu-r01-03")

@@ -396,22 +396,42 @@ func (c *Controller) recheck(ctx context.Context, k *climb, r policy.Rung) []sch
 // needDone reports whether a rung of this ladder, by kind, is done (or planned). A
 // repair that was verified stands for every other: the part is back.
 func (c *Controller) needDone(ctx context.Context, k *climb, p policy.Policy, kind string, planned bool) (bool, error) {
+	if k.needs[kind] { // what is done stays so
+		return true, nil
+	}
 	need := slices.IndexFunc(p.Ladder, func(r policy.Rung) bool { return r.Kind == kind })
 	for i, r := range p.Ladder {
 		if i != need && (!r.Repairs() || !p.Ladder[need].Repairs()) {
 			continue
 		}
-		for attempt := 1; attempt <= max(1, r.Attempts); attempt++ {
-			a, found, err := c.store.action(ctx, k.ID, i, attempt)
-			if err != nil {
-				return false, err
+		switch state, err := c.rungDone(ctx, k, i, &r); {
+		case err != nil:
+			return false, err
+		case state == schemas.ActionDone:
+			if k.needs == nil {
+				k.needs = map[string]bool{}
 			}
-			if found && (a.State == schemas.ActionDone || planned && a.State == schemas.ActionProposed) {
-				return true, nil
-			}
+			k.needs[kind] = true
+			return true, nil
+		case planned && state == schemas.ActionProposed:
+			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// rungDone is done or proposed where a rung of a case is, of whichever attempt, else empty.
+func (c *Controller) rungDone(ctx context.Context, k *climb, i int, r *policy.Rung) (state string, err error) {
+	for attempt := 1; attempt <= max(1, r.Attempts); attempt++ {
+		a, found, err := c.store.action(ctx, k.ID, i, attempt)
+		if err != nil {
+			return "", err
+		}
+		if found && (a.State == schemas.ActionDone || a.State == schemas.ActionProposed) {
+			return a.State, nil
+		}
+	}
+	return "", nil
 }
 
 // verdict tells whether a step may go, must wait, or is refused for good.

@@ -19,6 +19,7 @@ import (
 // Each rail in turn does not hold. What takes a server out waits or is refused;
 // what gives it back goes, unless the rail is about the repair itself.
 func TestNoRailAboutCapacityHoldsBackARelease(t *testing.T) {
+	t.Parallel()
 	breaks := map[string]func(b *bench, c *Controller, k *climb, p *policy.Policy){
 		railConfidence: func(_ *bench, _ *Controller, k *climb, _ *policy.Policy) { k.Confidence = 0.1 },
 		railEvidence: func(_ *bench, _ *Controller, k *climb, _ *policy.Policy) {
@@ -126,6 +127,7 @@ func (b *bench) climbedTo(c *Controller, last string) *climb {
 // A storm trips the breaker while servers are being repaired: those come back, and
 // no other is taken.
 func TestAStormTakesNoServerAndGivesBackTheRepaired(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeEnforce)
 	c := b.controller()
 	c.afterStep = func(name string) {
@@ -241,6 +243,7 @@ func TestARungThatDidNotCureLeavesTheNextAndThenAPerson(t *testing.T) {
 
 // A part that fails again while its server waits for a person is not returned.
 func TestAServerWhosePartFailsAgainBeforeItsReturnStaysOut(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeApprove)
 	c := b.controller()
 	approved := map[string]bool{}
@@ -283,6 +286,7 @@ func (w *world) drainedIs(t *testing.T, want bool) {
 // What was heard before a restart is not believed after it: the quiet time is seen
 // whole by one process, and counted from the effect that was stored.
 func TestTheQuietTimeBeginsAnewAfterARestart(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeEnforce)
 	writeFile(t, filepath.Join(b.dir, "policy.yaml"), strings.ReplaceAll(policyText, "quiet: 30ms", "quiet: 1h"))
 	first := b.controller()

@@ -14,7 +14,6 @@ import (
 	"auspex/control/messages"
 	"auspex/control/policy"
 	"auspex/internal/reasons"
-	"auspex/internal/store/records"
 	"auspex/internal/store/requests"
 	"auspex/schemas"
 )
@@ -37,7 +36,11 @@ func (c *Controller) policyOf(k *climb) (policy.Policy, bool) {
 	if k.Request != nil {
 		return policy.Asked(k.Request.Kind, k.Request.With), true
 	}
-	return c.policies.For(k.Fault)
+	p, ok := c.policies.For(k.Fault)
+	if !ok || k.Ladder == nil {
+		return p, ok
+	}
+	return p.As(k.Ladder)
 }
 
 // complete reports whether a request says what an action needs.
@@ -344,7 +347,7 @@ func (c *Controller) freed(ctx context.Context, subject string) error {
 		return nil
 	}
 	k.Cordoned, k.Quarantined = false, false
-	if err := c.store.fenced(ctx, func(x records.Execer) error { return c.store.saveCase(ctx, x, k) }); err != nil {
+	if err := c.store.together(ctx, func(tx *sql.Tx) error { return c.store.saveCase(ctx, tx, k) }); err != nil {
 		return err
 	}
 	c.mu.Lock()

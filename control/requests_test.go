@@ -66,6 +66,7 @@ func ended(a schemas.Action) bool {
 }
 
 func TestWhatIsAskedForIsDoneAndReadBack(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{schemas.ModeApprove, schemas.ModeEnforce} {
 		t.Run(mode, func(t *testing.T) {
 			b := newBench(t, mode)
@@ -173,6 +174,7 @@ func TestDryRunSaysWhatItWouldDoForWhoAsks(t *testing.T) {
 
 // One thing at a time on a server: the second is refused, and not queued. What only reads is done beside it.
 func TestAServerUnderRepairIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeApprove)
 	c := b.controller()
 	b.until(c, func(as []schemas.Action) bool {
@@ -197,6 +199,7 @@ func TestAServerUnderRepairIsLeftAlone(t *testing.T) {
 
 // A server that a ladder left drained is a person's to treat and to give back.
 func TestAPersonGoesOnWhereALadderFailed(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeEnforce)
 	b.w.lazy = true
 	c := b.controller()
@@ -245,6 +248,7 @@ func (window) Covering(context.Context, time.Time, ...string) (schemas.Maintenan
 func TestDeathRepeatsNothingOfARequest(t *testing.T) {
 	for kill := 1; kill <= 6; kill++ {
 		t.Run(fmt.Sprint("step ", kill), func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t, schemas.ModeEnforce)
 			in := wish("r1", "power_cycle", nil)
 			ctx, die := context.WithCancel(t.Context())

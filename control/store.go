@@ -42,6 +42,7 @@ type climb struct {
 	Why        string            `json:"why"`
 	Summary    *schemas.Sentence `json:"summary,omitempty"` // Why in pieces
 	Policy     string            `json:"policy"`
+	Ladder     []string          `json:"ladder,omitempty"` // its kinds when the case was opened; absent in those of earlier versions
 	Mode       string            `json:"mode"`
 	Rack       string            `json:"rack"`
 	Site       string            `json:"site"`
@@ -61,6 +62,7 @@ type climb struct {
 	asks, asksToDestroy bool // a step waits for a person; guarded by the controller's mutex
 
 	// Of the climb alone.
+	needs     map[string]bool   // kinds of rungs that are done, or stand for
 	vigil     *vigil            // listens to the part while it is repaired
 	vouched   string            // who approved the step that is held now
 	override  *schemas.Approval // who let it through a freeze
@@ -77,6 +79,7 @@ type store struct {
 	ttl    time.Duration // of the leadership
 	term   atomic.Int64  // fencing token of the leadership; 0 before, -1 after
 	leases sync.Map      // our leases by subject
+	writes writes
 }
 
 // reason is what a case is of: an incident, or a request.
@@ -152,14 +155,13 @@ func (s *store) caseByID(ctx context.Context, id string) (*climb, error) {
 	return c, nil
 }
 
-// hasCase reports whether a cause of an incident already had its case.
-func (s *store) hasCase(ctx context.Context, incident, target string) (bool, error) {
-	var one int
-	err := s.db.QueryRowContext(ctx, `SELECT 1 FROM control_cases WHERE reason=$1 AND target=$2`, incident, target).Scan(&one)
+// hasCase returns the state of the case that a cause of an incident had, "" where it had none.
+func (s *store) hasCase(ctx context.Context, incident, target string) (state string, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT state FROM control_cases WHERE reason=$1 AND target=$2`, incident, target).Scan(&state)
 	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+		return "", nil
 	}
-	return err == nil, err
+	return state, err
 }
 
 // failedSince reports whether a ladder on a subject failed after a time.
@@ -195,16 +197,17 @@ func (s *store) action(ctx context.Context, caseID string, rung, attempt int) (a
 func (s *store) saveAction(
 	ctx context.Context, c *climb, a *schemas.Action, destructive bool, intent time.Time, actor, verb string, tell ...func(*sql.Tx) error,
 ) error {
-	return s.db.InTx(ctx, func(tx *sql.Tx) error {
-		if err := s.fence(ctx, tx); err != nil {
-			return err
-		}
+	put := func(tx *sql.Tx) error {
 		if err := inTurn(tx, tell); err != nil {
 			return err
 		}
 		return errors.Join(s.keeps(ctx, tx, c, a, verb), s.owners(ctx, tx, c, a), s.saveCase(ctx, tx, c),
 			s.putAction(ctx, tx, c.ID, a, destructive, intent, actor, verb))
-	})
+	}
+	if holds(c, a, verb) || c.Request != nil && releases(a.Kind) { // they lock their server, before the audit
+		return s.fenced(ctx, put)
+	}
+	return s.together(ctx, put)
 }
 
 // told are the states of a step of which the users of a server are told: before and after.
@@ -331,22 +334,36 @@ func (s *store) proposed(ctx context.Context, caseID string) ([]schemas.Action, 
 	return out, nil
 }
 
-// unpublished returns actions whose last state the bus has not acknowledged.
-func (s *store) unpublished(ctx context.Context) ([]schemas.Action, error) {
-	out, err := sqldb.Docs[schemas.Action](ctx, s.db, `SELECT doc FROM control_actions WHERE published = FALSE`)
+// unpublished is an action whose last state the bus has not acknowledged.
+type unpublished struct {
+	action schemas.Action
+	doc    string
+}
+
+// unpublished returns the first of them.
+func (s *store) unpublished(ctx context.Context, limit int) ([]unpublished, error) {
+	out, err := sqldb.Rows(ctx, s.db, func(rows *sql.Rows) (u unpublished, err error) {
+		if err := rows.Scan(&u.doc); err != nil {
+			return u, err
+		}
+		return u, json.Unmarshal([]byte(u.doc), &u.action)
+	}, `SELECT doc FROM control_actions WHERE published = FALSE ORDER BY id LIMIT $1`, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list unpublished actions: %w", err)
 	}
 	return out, nil
 }
 
-func (s *store) published(ctx context.Context, a schemas.Action) error {
-	doc, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
-	_, err = s.db.ExecContext(ctx, `UPDATE control_actions SET published=TRUE WHERE id=$1 AND doc=$2`, a.ID, string(doc))
-	return err
+// published notes that the bus has acknowledged actions as they are here.
+func (s *store) published(ctx context.Context, some []unpublished) error {
+	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+		for _, u := range some {
+			if _, err := tx.ExecContext(ctx, `UPDATE control_actions SET published=TRUE WHERE id=$1 AND doc=$2`, u.action.ID, u.doc); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // destructiveSince counts steps that ended something since a time, in the whole
@@ -413,14 +430,27 @@ func (s *store) lease(ctx context.Context, subject string, ttl time.Duration) (t
 			return l.token, true, nil // nobody takes it before it ends
 		}
 	}
-	defer func() {
-		if ok {
-			s.leases.Store(subject, lease{token, now.Add(ttl / 2)})
-		} else {
-			s.leases.Delete(subject)
-		}
-	}()
-	err = s.db.QueryRowContext(ctx, `INSERT INTO control_leases (subject, holder, token, expires_ns) VALUES ($1,$2,1,$3)
+	token, ok, err = s.leaseIn(ctx, s.db, subject, now, ttl)
+	s.leased(subject, lease{token, now.Add(ttl / 2)}, ok)
+	return token, ok, err
+}
+
+// leased keeps in mind whether a lease is ours.
+func (s *store) leased(subject string, l lease, ok bool) {
+	if ok {
+		s.leases.Store(subject, l)
+	} else {
+		s.leases.Delete(subject)
+	}
+}
+
+// rower reads one row; a store or its transaction.
+type rower interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func (s *store) leaseIn(ctx context.Context, x rower, subject string, now time.Time, ttl time.Duration) (token int64, ok bool, err error) {
+	err = x.QueryRowContext(ctx, `INSERT INTO control_leases (subject, holder, token, expires_ns) VALUES ($1,$2,1,$3)
 ON CONFLICT (subject) DO UPDATE SET token = CASE WHEN control_leases.holder = excluded.holder THEN control_leases.token ELSE control_leases.token + 1 END,
   holder = excluded.holder, expires_ns = excluded.expires_ns
 WHERE control_leases.holder = excluded.holder OR control_leases.expires_ns < $4

@@ -29,7 +29,10 @@ const kindQuarantine = "quarantine"
 func (c *Controller) quarantine(ctx context.Context, k *climb, p policy.Policy, after int) error {
 	for i := after + 1; i < len(p.Ladder); i++ {
 		if p.Ladder[i].Kind == kindQuarantine && !p.Ladder[i].Person {
-			_, _, err := c.rung(ctx, k, p, i)
+			skipped, err := c.skip(ctx, k, p, i)
+			if err == nil && !skipped {
+				_, _, err = c.rung(ctx, k, p, i)
+			}
 			return err
 		}
 	}
@@ -165,6 +168,18 @@ func (s *store) actionsOf(ctx context.Context, caseID string) ([]schemas.Action,
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Rung, b.Rung), cmp.Compare(a.Attempt, b.Attempt))
 	})
 	return out, nil
+}
+
+// ladderOf finds the ladder of a case of an earlier version in what was made of it.
+func (s *store) ladderOf(ctx context.Context, k *climb) error {
+	if k.Request != nil || k.Ladder != nil {
+		return nil
+	}
+	made, err := s.actionsOf(ctx, k.ID)
+	if len(made) > 0 {
+		k.Ladder = made[0].Ladder
+	}
+	return err
 }
 
 // resolvable reports whether an action is a person's and open to their word.

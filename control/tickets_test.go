@@ -277,6 +277,7 @@ func holdOf(t *testing.T, db *sqldb.DB) (why, by string) {
 func TestAServerInQuarantineIsGivenBackByAPersonAlone(t *testing.T) {
 	for name, cured := range map[string]bool{"cured": true, "not cured": false} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t, schemas.ModeEnforce)
 			writeFile(t, b.dir+"/policy.yaml", quarantineText)
 			keptServer(t, b.db)
@@ -383,6 +384,7 @@ func TestVictim(t *testing.T) {
 }
 
 func TestAKilledProcessTellsATicketUnderOneID(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("POSTGRES_DSN") != "" {
 		t.Skip("a schema of a server is the test's own; the kill is the same over a file")
 	}

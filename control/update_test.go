@@ -23,6 +23,7 @@ func (i installer) Updating(context.Context, string) (string, error) { return i.
 // While firmware is being installed on a server its power is left alone, force or not; where that cannot be
 // read, an update of ours that was not seen to end counts as one.
 func TestNoPowerActionCutsAnUpdate(t *testing.T) {
+	t.Parallel()
 	force := map[string]string{"force": "true"}
 	for name, tc := range map[string]struct {
 		i    installer

@@ -38,6 +38,7 @@ func (s *shift) Covering(ctx context.Context, t time.Time, resources ...string) 
 // Where people work, nothing is repaired: the step waits, however long that takes, says for
 // whom, and goes on once they are done. Next door it is repaired meanwhile.
 func TestNothingIsRepairedWherePeopleWork(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, schemas.ModeEnforce)
 	c := b.controller()
 	people := &shift{work: work{"gpu-r01-03": "w1"}}

@@ -410,6 +410,13 @@ type Budgets struct {
 	Breaker   Breaker   `json:"breaker"`
 }
 
+// NoStep is why control has no step for an open incident.
+type NoStep struct {
+	Policy   string   `json:"policy,omitempty"` // that is for its fault; empty is none
+	Reason   string   `json:"reason"`           // in English
+	Sentence Sentence `json:"sentence"`         // the same in pieces
+}
+
 // DeadLetter is a record that could not be used, as it came.
 type DeadLetter struct {
 	ID     string    `json:"id"`

@@ -2895,17 +2895,20 @@ type Incident struct {
 	Graph    Graph `json:"graph,omitempty,omitzero"`
 
 	// Holders Who had servers that it touches while it was open; not in lists
-	Holders        []IncidentHolder `json:"holders,omitempty,omitzero"`
-	ID             string           `json:"id"`
-	Jobs           []IncidentJob    `json:"jobs,omitempty,omitzero"`
-	Lanes          []EvidenceLane   `json:"lanes,omitempty,omitzero"`
-	MergedInto     string           `json:"merged_into,omitempty,omitzero"`
-	Opened         time.Time        `json:"opened"`
-	Recommendation Recommendation   `json:"recommendation,omitempty,omitzero"`
-	Revision       int              `json:"revision,omitempty,omitzero"`
-	RootCause      Cause            `json:"root_cause"`
-	Sentences      []Sentence       `json:"sentences,omitempty,omitzero"`
-	Severity       string           `json:"severity,omitempty,omitzero"`
+	Holders    []IncidentHolder `json:"holders,omitempty,omitzero"`
+	ID         string           `json:"id"`
+	Jobs       []IncidentJob    `json:"jobs,omitempty,omitzero"`
+	Lanes      []EvidenceLane   `json:"lanes,omitempty,omitzero"`
+	MergedInto string           `json:"merged_into,omitempty,omitzero"`
+
+	// NoStep Why control has no step for an open incident, as it said last; absent where it has some, is about to, or said nothing
+	NoStep         NoStep         `json:"no_step,omitempty,omitzero"`
+	Opened         time.Time      `json:"opened"`
+	Recommendation Recommendation `json:"recommendation,omitempty,omitzero"`
+	Revision       int            `json:"revision,omitempty,omitzero"`
+	RootCause      Cause          `json:"root_cause"`
+	Sentences      []Sentence     `json:"sentences,omitempty,omitzero"`
+	Severity       string         `json:"severity,omitempty,omitzero"`
 
 	// Similar Closed incidents of the same fault, the most alike first, at most 5; not in lists
 	Similar []SimilarIncident `json:"similar,omitempty,omitzero"`
@@ -3570,6 +3573,9 @@ type NewWorkflow struct {
 	ServerID     string `json:"server_id"`
 	Type         string `json:"type"`
 }
+
+// NoStep Why control has no step for an open incident, as it said last; absent where it has some, is about to, or said nothing
+type NoStep = schemas.NoStep
 
 // NotChosen defines model for NotChosen.
 type NotChosen = schemas.NotChosen

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -37,11 +38,22 @@ type planned struct {
 // plan is what a whole instance does.
 type plan struct {
 	Steps []planned `json:"steps"`
-	// Waiting are the open incidents of which no step was made: no policy is for their cause, or it has not
-	// stood long enough, or is not sure enough.
-	Waiting []string         `json:"incidents_without_steps"`
+	// Waiting are the open incidents of which no step was made.
+	Waiting []unmade         `json:"incidents_without_steps"`
 	Budgets *schemas.Budgets `json:"budgets,omitempty"`
 }
+
+// unmade is an open incident without a step, and why it has none.
+type unmade struct {
+	Incident string `json:"incident"`
+	Resource string `json:"resource,omitempty"`
+	Fault    string `json:"fault,omitempty"`
+	Policy   string `json:"policy,omitempty"`
+	Why      string `json:"why"`
+}
+
+// unsaid is why, where control did not say it.
+const unsaid = "control has not said why: its steps have ended, or it does not run"
 
 // plan says what control would do now, and why not more.
 func (o *options) plan() *cobra.Command {
@@ -82,7 +94,7 @@ var open = []string{
 }
 
 func readPlan(ctx context.Context, api *client.Client, server string) (plan, error) {
-	p := plan{Steps: []planned{}, Waiting: []string{}}
+	p := plan{Steps: []planned{}, Waiting: []unmade{}}
 	has := map[string]bool{}
 	for _, state := range open {
 		q := url.Values{"state": {state}, "sort": {"time"}}
@@ -100,13 +112,23 @@ func readPlan(ctx context.Context, api *client.Client, server string) (plan, err
 	if server != "" {
 		return p, nil
 	}
-	for i, err := range client.All[struct{ ID string }](ctx, api, "incidents", url.Values{"status": {"open"}}) {
+	type incident struct {
+		ID        string          `json:"id"`
+		RootCause schemas.Cause   `json:"root_cause"`
+		NoStep    *schemas.NoStep `json:"no_step"`
+	}
+	for i, err := range client.All[incident](ctx, api, "incidents", url.Values{"status": {"open"}}) {
 		if err != nil {
 			return p, err
 		}
-		if !has[i.ID] {
-			p.Waiting = append(p.Waiting, i.ID)
+		if has[i.ID] {
+			continue
 		}
+		u := unmade{Incident: i.ID, Resource: i.RootCause.Resource, Fault: i.RootCause.Fault, Why: unsaid}
+		if i.NoStep != nil {
+			u.Policy, u.Why = i.NoStep.Policy, i.NoStep.Reason
+		}
+		p.Waiting = append(p.Waiting, u)
 	}
 	p.Budgets = &schemas.Budgets{}
 	return p, api.Do(ctx, client.Request{Method: http.MethodGet, Path: "actions/budgets"}, p.Budgets)
@@ -150,8 +172,8 @@ func (p plan) write(out io.Writer) error {
 	if len(p.Steps) == 0 {
 		b.WriteString("No step is proposed, waits or is under way.\n")
 	}
-	if n := len(p.Waiting); n > 0 {
-		fmt.Fprintf(&b, "%d open incidents without a step (no policy is for the cause, or it is not settled or not sure enough): %s\n", n, list(p.Waiting))
+	for _, u := range p.Waiting {
+		fmt.Fprintf(&b, "%s: no step [%s%s]\n  why: %s\n", cmp.Or(u.Resource, u.Incident), u.Incident, joined(", ", u.Fault), u.Why)
 	}
 	if p.Budgets != nil {
 		for _, l := range p.Budgets.Levels {

@@ -27,7 +27,7 @@ func TestPlanSaysWhatIsDoneNowAndWhyNotMore(t *testing.T) {
 		case strings.HasSuffix(r.path, "/actions/budgets"):
 			return http.StatusOK, `{"levels":[{"scope":"fleet","limit":4,"used":4}],"breaker":{}}`
 		case strings.HasSuffix(r.path, "/incidents"):
-			return http.StatusOK, `{"items":[{"id":"i-1"},{"id":"i-9"}]}`
+			return http.StatusOK, `{"items":[{"id":"i-1"},{"id":"i-8"},{"id":"i-9","root_cause":{"resource":"s9/psu0","fault":"psu.failure"},"no_step":{"policy":"part-failed","reason":"the cause is 40 % sure","sentence":{"id":"no_step.unsure"}}}]}`
 		}
 		items := []schemas.Action{}
 		for state, a := range actions {
@@ -53,7 +53,7 @@ func TestPlanSaysWhatIsDoneNowAndWhyNotMore(t *testing.T) {
 		"  approved by ann",
 		"  costs: 1 servers, 8 GPUs, 1 jobs, 12.5 GPU hours: job-1 of bea\n  then: uncordon\n",
 		"s3: drain, proposed in mode observe [act-3, i-3]\n  now: nothing in mode observe: observed only\n",
-		"1 open incidents without a step", "i-9\n", "budget fleet: 4 of 4 used, 0 reserved\n",
+		"i-8: no step [i-8]\n  why: control has not said why", "s9/psu0: no step [i-9, psu.failure]\n  why: the cause is 40 % sure\n", "budget fleet: 4 of 4 used, 0 reserved\n",
 	} {
 		at := strings.Index(out, want)
 		if at <= last {

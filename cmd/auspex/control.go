@@ -53,10 +53,14 @@ func (s *stack) control() []run.Component {
 		if err != nil {
 			return nil, err
 		}
-		asks := s.askControl()
+		asks, shared := s.askControl(), &groups{inv: s.inv, db: s.db}
+		mode, err := control.Modes(s.cfg.Control.Config, shared)
+		if err != nil {
+			return nil, err
+		}
 		return keeper.New(s.cfg.Control.Configuration, keeper.Deps{
 			Log: s.log, Metrics: reg, Now: time.Now, Store: configs.New(s.db), Bus: s.bus, Remediators: remediators, CallTime: s.cfg.Control.CallTime,
-			Mode: func() string { return s.cfg.Control.Mode }, Maintenance: windows{s.inv, maintenance.New(s.db), &groups{inv: s.inv, db: s.db}}, Ask: asks.Ask, Action: asks.Action,
+			Mode: mode, Maintenance: windows{s.inv, maintenance.New(s.db), shared}, Ask: asks.Ask, Action: asks.Action,
 		})
 	})}
 }

@@ -164,12 +164,24 @@ func (j *judge) ended() bool {
 		if !undoes && len(st.Tries) > 0 {
 			st.Tries = st.Tries[:len(st.Tries)-1]
 		}
+		if forGood(a) {
+			st.Refusals, st.Refusal = 0, why
+			j.cannot(errors.New(why))
+			j.fail(schemas.ConfigCannot)
+			break
+		}
 		st.Next = j.now.Add(min(refusedPause<<min(st.Refusals, 10), refusedMost))
 		st.Refusals++
 		st.Refusal = why
 		j.become(schemas.ConfigPending, messages.ConfigRefused, messages.Args{"why": why})
 	}
 	return true
+}
+
+// forGood reports whether an operation was refused for what it asks for: a setting that the device does not have, or a
+// value that it does not take. It says so again tomorrow, until another version is stored.
+func forGood(a *schemas.Action) bool {
+	return a.State == schemas.ActionRefused && a.DetailSentence != nil && slices.Contains([]string{messages.PeerError, messages.BadWith}, a.DetailSentence.ID)
 }
 
 // unread notes that nobody could read it.
@@ -388,6 +400,9 @@ func (j *judge) set(target map[string]string) (*request, error) {
 	switch {
 	case st.Failure == schemas.ConfigHeld:
 		j.hold()
+		return nil, nil
+	case st.Failure == schemas.ConfigCannot:
+		j.cannot(errors.New(st.Refusal))
 		return nil, nil
 	case !undoes && len(st.Tries) >= j.cfg.Attempts:
 		if st.Applied == st.Version || st.Rolled || !j.rollBack() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,6 +34,7 @@ type part struct {
 	closed     bool   // a maintenance window is open
 	busy       bool   // another operation is under way
 	outcome    string // of what control is asked for; it takes effect where that is done
+	refused    string // by which sentence
 	stubborn   bool   // done or not, nothing changes
 	asked      []request
 	told       []string // events
@@ -73,6 +75,9 @@ func (p *part) look(after time.Duration) {
 	}
 	if p.st.Operation != "" {
 		l.action = &schemas.Action{ID: p.st.Operation, State: p.outcome, Detail: "because"}
+		if p.refused != "" {
+			l.action.DetailSentence = &schemas.Sentence{ID: p.refused}
+		}
 	}
 	j := judge{cfg: p.cfg, st: &p.st, look: l}
 	do, err := j.decide()
@@ -371,6 +376,34 @@ func TestAnythingMayHappen(t *testing.T) {
 			if is {
 				t.Errorf("seed %d: %s stands: %v", seed, what, p.told)
 			}
+		}
+	}
+}
+
+// TestASettingThatTheDeviceDoesNotHaveIsRefusedOnceAVersion asks for a misspelt attribute once, says so in the device's own
+// words beside the drift, and asks again for the next version.
+func TestASettingThatTheDeviceDoesNotHaveIsRefusedOnceAVersion(t *testing.T) {
+	for id, again := range map[string]bool{messages.PeerError: false, messages.BadWith: false, messages.BusyRepair: true} {
+		p := bios(t, map[string]string{"BotMode": "Uefi"}, map[string]string{"BootMode": "Legacy"})
+		p.outcome, p.refused = schemas.ActionRefused, id
+		for range 2 * 24 {
+			p.look(time.Hour)
+		}
+		if more := len(p.asked) > 1; more != again || len(p.asked) == 0 {
+			t.Errorf("%s: asked %d times", id, len(p.asked))
+		}
+		if said := messages.Text(p.st.Sentence); again == (p.st.State == schemas.ConfigCannot && strings.Contains(said, "because")) {
+			t.Errorf("%s: %s, %q", id, p.st.State, said)
+		}
+		if told := slices.ContainsFunc(p.told, func(e string) bool { return strings.Contains(e, schemas.EventConfigFailed) }); told == again {
+			t.Errorf("%s: told %v", id, p.told)
+		}
+		before := len(p.asked)
+		p.want.Version, p.want.With = 2, map[string]string{"BootMode": "Uefi"}
+		p.look(time.Hour)
+		p.look(time.Hour)
+		if len(p.asked) != before+1 {
+			t.Errorf("%s: another version was asked for %d times", id, len(p.asked)-before)
 		}
 	}
 }

@@ -78,7 +78,8 @@ type Deps struct {
 	// Remediators by kind of rung: those that are a [control.Reader] are read, the others never.
 	Remediators map[string]control.Remediator
 	CallTime    time.Duration // bounds one reading of a server
-	Mode        func() string // of control
+	// Mode is what control may do of a step on a server now: the strictest of its own and of the rules for it.
+	Mode        func(ctx context.Context, server, kind string) (string, error)
 	Maintenance control.Maintenance
 	// Ask puts a request to control on the bus, and Action tells what became of it. The same request
 	// again is the same action.
@@ -525,7 +526,11 @@ func (v *visit) one(ctx context.Context, w *configs.Wanted, st *configs.Standing
 	if err := json.Unmarshal(before, &next.ConfigState); err != nil {
 		return false, err
 	}
-	l := look{now: v.now, want: *w, mode: k.d.Mode(), busy: busy, window: func() (schemas.Sentence, error) { return v.window(ctx, w.Name) }}
+	mode, err := k.d.Mode(ctx, w.Server, w.Step)
+	if err != nil {
+		return false, fmt.Errorf("read what may be done on %s: %w", w.Server, err)
+	}
+	l := look{now: v.now, want: *w, mode: mode, busy: busy, window: func() (schemas.Sentence, error) { return v.window(ctx, w.Name) }}
 	if t != nil {
 		l.read, l.err = true, t.err
 		if r, ok := t.parts[w.Name]; ok && t.err == nil {
@@ -565,7 +570,7 @@ func (v *visit) one(ctx context.Context, w *configs.Wanted, st *configs.Standing
 			next.Request.Target = w.Name
 		}
 	}
-	if err := v.put(ctx, st, &next, before); err != nil {
+	if err := v.put(ctx, st, &next, before, do != nil); err != nil {
 		return false, err
 	}
 	if do != nil {
@@ -590,8 +595,9 @@ func (v *visit) window(ctx context.Context, part string) (schemas.Sentence, erro
 	return messages.New(messages.InWindow, messages.Args{"window": m.ID, "by": m.By, "server": v.name, "until": m.End().UTC().Format(time.RFC3339)}), nil
 }
 
-// put stores a state that has changed; that something was read again is stored now and then.
-func (v *visit) put(ctx context.Context, st, next *configs.Standing, before []byte) error {
+// put stores a state that has changed; that something was read again is stored now and then. One that asks for something
+// is stored while nobody else asks on the server.
+func (v *visit) put(ctx context.Context, st, next *configs.Standing, before []byte, asks bool) error {
 	read := next.ReadAt
 	if read.Sub(st.ReadAt) < stale {
 		next.ReadAt = st.ReadAt
@@ -604,7 +610,16 @@ func (v *visit) put(ctx context.Context, st, next *configs.Standing, before []by
 		return nil
 	}
 	next.ReadAt = read
-	if err := v.k.d.Store.PutState(ctx, next); err != nil {
+	if asks {
+		others := make([]string, len(v.wants))
+		for i := range v.wants {
+			others[i] = v.wants[i].Subject
+		}
+		err = v.k.d.Store.Claim(ctx, next, others)
+	} else {
+		err = v.k.d.Store.PutState(ctx, next)
+	}
+	if err != nil {
 		return err
 	}
 	*st = *next

@@ -101,7 +101,7 @@ func (r *rack) keeper() *Keeper {
 	cfg.Enforce = true
 	k, err := New(cfg, Deps{
 		Log: slog.New(slog.DiscardHandler), Store: r.store, Bus: r.bus, Remediators: map[string]control.Remediator{configs.SetGPU: r}, CallTime: time.Minute,
-		Now: func() time.Time { r.mu.Lock(); defer r.mu.Unlock(); return r.now }, Mode: func() string { return schemas.ModeEnforce },
+		Now: func() time.Time { r.mu.Lock(); defer r.mu.Unlock(); return r.now }, Mode: func(context.Context, string, string) (string, error) { return schemas.ModeEnforce, nil },
 		Ask: func(_ context.Context, in schemas.Intent) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()

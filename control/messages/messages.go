@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,6 +47,7 @@ const (
 	NoDriver       = "step.no_driver"
 	NoReader       = "step.cannot_look"
 	NotOurs        = "step.not_ours"
+	Skipped        = "step.skipped"
 	Tried          = "step.tried"
 	NobodyCame     = "step.nobody_came"
 	NoEffect       = "step.no_effect"
@@ -83,6 +85,13 @@ const (
 	WouldValidate    = "step.would_validate"
 	ValidationPassed = "step.validation_passed"
 	ValidationFailed = "step.validation_failed"
+
+	NoPolicy    = "no_step.no_policy"
+	LadderEnded = "no_step.ladder_ended"
+	Unsure      = "no_step.unsure"
+	Settling    = "no_step.settling"
+	OtherLadder = "no_step.other_ladder"
+	Rests       = "no_step.rests"
 
 	Asked        = "request.asked"
 	ObservesOnly = "request.observes_only"
@@ -254,6 +263,15 @@ var templates = map[string]string{
 	GivenBack:      "somebody gave {server} back",
 	NoDriver:       "cannot: no driver for {kind}",
 	NoReader:       "no driver can read the state back",
+	Skipped:        "skipped: {why}",
+
+	NoPolicy:    "no policy is for {fault}",
+	LadderEnded: "the ladder of policy {policy} has ended: {how}",
+	Unsure:      "the cause is {value} % sure, and policy {policy} asks for {limit} %",
+	Settling:    "policy {policy} waits until the cause has stood for {age}; it stands since {since}",
+	OtherLadder: "another ladder has {server}, for incident {incident}",
+	Rests:       "a ladder failed on {server} within the last hour; policy {policy} leaves the server alone",
+
 	NotOurs:        "stays out of the pool: Auspex did not take it out",
 	Tried:          "dry run: {what}",
 	NobodyCame:     "not approved, or a check did not hold, within {age}",
@@ -454,17 +472,39 @@ func Text(s schemas.Sentence) string {
 	if !ok {
 		return s.ID
 	}
-	pairs := make([]string, 0, 2*len(s.Args))
-	for name, v := range s.Args {
-		switch inner := v.(type) {
-		case schemas.Sentence:
-			v = Text(inner)
-		case Args: // a sentence that was stored
-			id, _ := inner["id"].(string)
-			args, _ := inner["args"].(Args)
-			v = Text(New(id, args))
+	var b strings.Builder
+	for {
+		before, rest, opens := strings.Cut(t, "{")
+		name, after, closes := strings.Cut(rest, "}")
+		if !opens || !closes {
+			b.WriteString(t)
+			return b.String()
 		}
-		pairs = append(pairs, "{"+name+"}", fmt.Sprint(v))
+		b.WriteString(before)
+		switch v, given := s.Args[name]; {
+		case given:
+			b.WriteString(value(v))
+			t = after
+		default: // what follows the brace may be one
+			b.WriteByte('{')
+			t = rest
+		}
 	}
-	return strings.NewReplacer(pairs...).Replace(t)
+}
+
+// value is an argument as a sentence has it.
+func value(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case int:
+		return strconv.Itoa(v)
+	case schemas.Sentence:
+		return Text(v)
+	case Args: // a sentence that was stored
+		id, _ := v["id"].(string)
+		args, _ := v["args"].(Args)
+		return Text(New(id, args))
+	}
+	return fmt.Sprint(v)
 }

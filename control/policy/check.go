@@ -168,6 +168,9 @@ func (p *Policy) checkRung(j int) (errs []error) {
 	if err := checkApprovals(r.Approvals); err != nil {
 		add("rung %s: %w", r.Kind, err)
 	}
+	if r.Optional && r.Person {
+		add("rung %s is for a person and optional: what people do is never skipped", r.Kind)
+	}
 	if views := len(schemas.Views()) - 1; r.Quorum < 0 || r.Quorum > views {
 		add("rung %s: quorum is %d; want 1 to %d", r.Kind, r.Quorum, views)
 	}

@@ -74,6 +74,10 @@ type Rung struct {
 	// Quorum is how many views (host, board controller, network) must each have seen for themselves that
 	// the part or its server is bad; 0 is DefaultQuorum for what takes the power of a server away, else 1.
 	Quorum int `yaml:"quorum"`
+	// Optional rungs are skipped, with the reason told, where there is no way to do them here: no driver, or one that
+	// cannot, as to install a server to which no template is pinned. So is one of which a rung that it needs was not
+	// done itself; that another repair was verified does not stand for it.
+	Optional bool `yaml:"optional"`
 	// With are the parameters of kinds that take some: the settings of configure_gpu, the level of validate.
 	With With `yaml:"with"`
 }
@@ -256,6 +260,19 @@ func (p *Policy) Kinds() []string {
 		out[i] = r.Kind
 	}
 	return out
+}
+
+// As returns the policy with the ladder that it had when a case was opened, where the rungs of that are still there in
+// their order: what came in between is not for that case.
+func (p *Policy) As(kinds []string) (was Policy, ok bool) {
+	was = *p
+	was.Ladder = nil
+	for _, r := range p.Ladder {
+		if n := len(was.Ladder); n < len(kinds) && kinds[n] == r.Kind {
+			was.Ladder = append(was.Ladder, r)
+		}
+	}
+	return was, len(was.Ladder) == len(kinds)
 }
 
 // Destroys reports whether the ladder has a step that ends what runs.

@@ -165,7 +165,7 @@ func TestDemoShowsEachFaultAsOneExplainedIncident(t *testing.T) {
 				}
 			}
 			slices.Sort(kinds)
-			if d := cmp.Diff([]string{"drain", "power_cycle", "uncordon"}, kinds); d != "" {
+			if d := cmp.Diff([]string{"drain", "power_cycle", "quarantine", "reinstall", "uncordon", "validate"}, kinds); d != "" {
 				return errors.New(d)
 			}
 			return nil

@@ -1034,6 +1034,7 @@ Incident = TypedDict("Incident", {
     "jobs": NotRequired[list["IncidentJob"]],
     "lanes": NotRequired[list["EvidenceLane"]],
     "merged_into": NotRequired[str],
+    "no_step": NotRequired["NoStep"],
     "opened": str,
     "recommendation": NotRequired["Recommendation"],
     "revision": NotRequired[int],
@@ -1448,6 +1449,12 @@ NewWorkflow = TypedDict("NewWorkflow", {
     "allocation_id": NotRequired[str],
     "server_id": str,
     "type": Literal["deploy", "cleanup", "config", "validate"],
+})
+
+NoStep = TypedDict("NoStep", {
+    "policy": NotRequired[str],
+    "reason": str,
+    "sentence": "Sentence",
 })
 
 NotChosen = TypedDict("NotChosen", {

@@ -2,6 +2,7 @@ package configs_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -134,5 +135,52 @@ func TestTheDatabaseKeepsBounds(t *testing.T) {
 		if !errors.Is(err, entity.ErrNone) {
 			t.Error(err)
 		}
+	}
+}
+
+// TestOneOperationAServerIsClaimed has many ask for something on one server at once, each for another part of it.
+func TestOneOperationAServerIsClaimed(t *testing.T) {
+	s, _, _, _ := site(t)
+	var subjects []string
+	for i := range 8 {
+		subjects = append(subjects, fmt.Sprint("u", i))
+	}
+	claim := func(subject string) error {
+		return s.Claim(t.Context(), &configs.Standing{ConfigState: schemas.ConfigState{
+			Subject: subject, Kind: schemas.ConfigOfGPU, Name: "a/" + subject, Server: "a", Operation: "op-" + subject,
+		}}, subjects)
+	}
+	errs := make([]error, len(subjects))
+	var all sync.WaitGroup
+	for i, subject := range subjects {
+		all.Go(func() {
+			for errs[i] = claim(subject); sqldb.Again(errs[i]); {
+				errs[i] = claim(subject)
+			}
+		})
+	}
+	all.Wait()
+	got, of := 0, ""
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			got, of = got+1, subjects[i]
+		case !errors.Is(err, entity.ErrChanged):
+			t.Error(err)
+		}
+	}
+	if got != 1 {
+		t.Fatalf("%d operations are under way on one server", got)
+	}
+	st, _, err := s.State(t.Context(), of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Operation = ""
+	if err := s.PutState(t.Context(), &st); err != nil {
+		t.Fatal(err)
+	}
+	if err := claim("u9"); err != nil {
+		t.Errorf("after the end of the first: %v", err)
 	}
 }

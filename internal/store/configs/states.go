@@ -106,6 +106,41 @@ func (s *Store) State(ctx context.Context, subject string) (st Standing, known b
 
 // PutState stores a state. One that somebody else has stored since it was read is [entity.ErrChanged].
 func (s *Store) PutState(ctx context.Context, st *Standing) error {
+	return s.putState(ctx, s.db, st)
+}
+
+// Claim is PutState of a state with an operation that is to be asked for, where none of the others on its server, by
+// their subjects, has one under way: else it is [entity.ErrChanged].
+func (s *Store) Claim(ctx context.Context, st *Standing, others []string) error {
+	before := st.Revision
+	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
+		st.Revision = before
+		if _, err := tx.ExecContext(ctx, `UPDATE servers SET fence=fence+1 WHERE name=$1`, st.Server); err != nil {
+			return fmt.Errorf("lock %s: %w", st.Server, err)
+		}
+		in, args := sqldb.In(1, others)
+		found, err := sqldb.Rows(ctx, tx, scanState, `SELECT revision, doc FROM config_states WHERE subject IN (`+in+`)`, args...)
+		if err != nil {
+			return fmt.Errorf("list states of configurations: %w", err)
+		}
+		for i := range found {
+			if o := &found[i]; o.Subject != st.Subject && o.Operation != "" {
+				return fmt.Errorf("%s is being set on %s: %w", o.Name, st.Server, entity.ErrChanged)
+			}
+		}
+		return s.putState(ctx, tx, st)
+	})
+	if err != nil {
+		st.Revision = before
+	}
+	return err
+}
+
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+func (s *Store) putState(ctx context.Context, x execer, st *Standing) error {
 	doc, err := json.Marshal(&st.ConfigState)
 	if err != nil {
 		return err
@@ -113,10 +148,10 @@ func (s *Store) PutState(ctx context.Context, st *Standing) error {
 	now := s.now().UnixNano()
 	var r sql.Result
 	if st.Revision == 0 {
-		r, err = s.db.ExecContext(ctx, `INSERT INTO config_states (subject, kind, revision, updated_ns, doc) VALUES ($1,$2,1,$3,$4) ON CONFLICT (subject) DO NOTHING`,
+		r, err = x.ExecContext(ctx, `INSERT INTO config_states (subject, kind, revision, updated_ns, doc) VALUES ($1,$2,1,$3,$4) ON CONFLICT (subject) DO NOTHING`,
 			st.Subject, st.Kind, now, string(doc))
 	} else {
-		r, err = s.db.ExecContext(ctx, `UPDATE config_states SET revision=revision+1, updated_ns=$3, doc=$4 WHERE subject=$1 AND revision=$2`,
+		r, err = x.ExecContext(ctx, `UPDATE config_states SET revision=revision+1, updated_ns=$3, doc=$4 WHERE subject=$1 AND revision=$2`,
 			st.Subject, st.Revision, now, string(doc))
 	}
 	var n int64

@@ -121,6 +121,7 @@ const (
 	kindPrediction = "prediction"
 	kindAction     = "action"
 	kindBudgets    = "budgets"
+	kindNoSteps    = "no_steps"
 )
 
 // Execer is a database or a transaction of it.
@@ -352,4 +353,15 @@ func (s *Store) PutBudgets(ctx context.Context, b schemas.Budgets) error {
 // Budgets returns what control held last, and whether it ever said so.
 func (s *Store) Budgets(ctx context.Context) (schemas.Budgets, bool, error) {
 	return get[schemas.Budgets](ctx, s.db, kindBudgets, kindBudgets)
+}
+
+// PutNoSteps writes why control has no step for open incidents, by their ids; there is one such record.
+func (s *Store) PutNoSteps(ctx context.Context, at time.Time, why map[string]schemas.NoStep) error {
+	return put(ctx, s.db, row{kind: kindNoSteps, id: kindNoSteps, time: at, doc: why})
+}
+
+// NoSteps returns why control has no step for open incidents, as it said last.
+func (s *Store) NoSteps(ctx context.Context) (map[string]schemas.NoStep, error) {
+	why, _, err := get[map[string]schemas.NoStep](ctx, s.db, kindNoSteps, kindNoSteps)
+	return why, err
 }

@@ -65,7 +65,8 @@ function Todo({ incident }) {
     return html`<div class="actions-list">
       ${mine.map((a, k) => html`<${ActionCard} key=${a.id} action=${a} first=${k === 0} />`)}
       ${wanted && !mine.some((a) => a.kind === wanted.action) && html`<article class="action"><header><${Shape} kind="person" token="text" size=${13} /><h3>${textOf(incident.step, doText(wanted.action, wanted.target))}</h3><span class="dim">${t('act.recommended')}</span></header></article>`}
-      ${mine.length === 0 && !wanted && html`<${Note} title=${t('act.none')} />`}
+      ${incident.no_step && html`<article class="action"><header><${Shape} kind="skipped" token="out" size=${13} /><h3>${textOf(incident.no_step.sentence, incident.no_step.reason)}</h3></header></article>`}
+      ${mine.length === 0 && !wanted && !incident.no_step && html`<${Note} title=${t('act.none')} />`}
     </div>`;
   }}<//>`;
 }
