@@ -37,6 +37,9 @@ func (c *Controller) policyOf(k *climb) (policy.Policy, bool) {
 	if k.Request != nil {
 		return policy.Asked(k.Request.Kind, k.Request.With), true
 	}
+	if k.Foretold {
+		return c.policies.Before(k.Fault)
+	}
 	return c.policies.For(k.Fault)
 }
 
