@@ -18,7 +18,7 @@ func BenchmarkCheck(b *testing.B) {
 	i := incident("i1", part, "gpu.fallen_off_bus")
 	t.keep(i)
 	c.consider(i)
-	k, err := c.newCase(b.Context(), &i)
+	k, err := c.newCase(b.Context(), &candidate{inc: i})
 	if err != nil {
 		b.Fatal(err)
 	}

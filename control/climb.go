@@ -388,7 +388,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		approved := q.approved(k)
 		c.cost(ctx, k, a, r)
 		if !c.stands(k) && !k.Touched {
-			return end(schemas.ActionCancelled, messages.New(messages.CauseGone, nil), "cancel")
+			return end(schemas.ActionCancelled, c.ended(k), "cancel")
 		}
 		if a.Kind == kindUncordon && !k.Cordoned && k.Request == nil {
 			verified(a, messages.New(messages.NotOurs, nil))
@@ -460,7 +460,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 				return false, err
 			}
 		}
-		if inWindow(a.Rails) || k.Request == nil && lacks(railFreeze) { // it is nobody's fault that nothing is done meanwhile
+		if inWindow(a.Rails) || lacks(railIdle) || k.Request == nil && lacks(railFreeze) { // it is nobody's fault that nothing is done meanwhile
 			deadline = c.d.Now().Add(c.cfg.ApproveWithin)
 		}
 		if c.d.Now().After(deadline) {
@@ -829,9 +829,13 @@ func (c *Controller) newAction(k *climb, p policy.Policy, rung, attempt int, r p
 	if k.Subject != k.Target || k.Rack != "" {
 		server = k.Subject
 	}
+	incident, prediction := k.Incident, ""
+	if k.Foretold {
+		incident, prediction = "", k.Incident
+	}
 	return schemas.Action{
 		ID: "act-" + schemas.EventID(k.ID, strconv.Itoa(rung), strconv.Itoa(attempt)), Created: c.d.Now().UTC(), Site: k.Site,
-		Server: server, Target: k.Target, Kind: r.Kind, Reason: k.Incident, Incident: k.Incident, Why: k.Why, Sentence: k.Summary,
+		Server: server, Target: k.Target, Kind: r.Kind, Reason: k.Incident, Incident: incident, Prediction: prediction, Why: k.Why, Sentence: k.Summary,
 		Mode: k.Mode, Requester: requester(k), Rung: rung, Ladder: p.Kinds(), Attempt: attempt, With: r.With.Values(), Person: r.Person,
 	}
 }

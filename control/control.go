@@ -221,6 +221,8 @@ type candidate struct {
 	known   bool      // it has its case
 	ended   string    // the state in which that has ended, where it has
 	rests   bool      // a ladder failed on its server of late
+
+	prediction *schemas.Prediction // instead of an incident: what is to come
 }
 
 // New checks the configuration and returns a controller that does nothing yet.
@@ -238,7 +240,7 @@ func New(cfg Config, d Deps) (*Controller, error) {
 	if d.Faults != nil {
 		set.Follow(policy.Of(d.Faults))
 		if missing := set.Missing(d.Faults); len(missing) > 0 {
-			return nil, fmt.Errorf("control: %s, which is not there or lists other faults", strings.Join(missing, "; "))
+			return nil, fmt.Errorf("control: %s", strings.Join(missing, "; "))
 		}
 	}
 	c := &Controller{
@@ -284,10 +286,13 @@ func (c *Controller) serve(ctx context.Context, ready func()) error {
 			c.wg.Go(func() { f.Follow(ctx) })
 		}
 	}
-	errs := make(chan error, 5)
+	errs := make(chan error, 6)
 	spawn := func(f func(context.Context) error) { c.wg.Go(func() { errs <- f(ctx) }) }
 	spawn(func(ctx context.Context) error {
 		return bus.Follow(ctx, c.d.Bus, bus.Subscription{Topic: schemas.TopicIncidents, Group: "control"}, c.d.Log, c.onIncidents)
+	})
+	spawn(func(ctx context.Context) error {
+		return bus.Follow(ctx, c.d.Bus, bus.Subscription{Topic: schemas.TopicPredictions, Group: "control"}, c.d.Log, c.onPredictions)
 	})
 	spawn(func(ctx context.Context) error {
 		return bus.Follow(ctx, c.d.Bus, bus.Subscription{Topic: schemas.TopicIntents, Group: "control"}, c.d.Log, c.onIntents)
@@ -320,7 +325,7 @@ func (c *Controller) restore(ctx context.Context) error {
 		return err
 	}
 	for _, k := range recent {
-		if p, ok := c.policies.For(k.Fault); ok && p.Destroys() {
+		if p, ok := c.policyOf(k); ok && k.Request == nil && p.Destroys() {
 			c.asked = append(c.asked, k.Opened)
 		}
 	}
@@ -330,6 +335,9 @@ func (c *Controller) restore(ctx context.Context) error {
 	}
 	for _, i := range incs {
 		c.consider(i)
+	}
+	if err := c.recall(ctx); err != nil {
+		return err
 	}
 	failed, err := c.store.cases(ctx, caseFailed)
 	if err != nil {
@@ -386,30 +394,38 @@ func (c *Controller) onIncidents(_ context.Context, msgs []bus.Message) error {
 		}
 		c.consider(i)
 	}
+	c.hurry()
+	return nil
+}
+
+// hurry has the tick look at once.
+func (c *Controller) hurry() {
 	select {
 	case c.news <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 // consider notes an incident's state; the tick decides when its cause has settled.
-func (c *Controller) consider(i schemas.Incident) {
+func (c *Controller) consider(i schemas.Incident) { c.note(candidate{inc: i}) }
+
+func (c *Controller) note(n candidate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	i := &n.inc
 	if i.Closed != nil || i.MergedInto != "" {
 		delete(c.incidents, i.ID)
 		c.withdrawn[i.ID] = ""
 		return
 	}
 	old := c.incidents[i.ID]
-	n := &candidate{inc: i, settled: c.d.Now()}
+	n.settled = c.d.Now()
 	if old != nil && old.inc.RootCause.Resource == i.RootCause.Resource && old.inc.RootCause.Fault == i.RootCause.Fault {
 		n.settled, n.known, n.ended, n.rests = old.settled, old.known, old.ended, old.rests
 	} else {
 		c.withdrawn[i.ID] = i.RootCause.Resource
 	}
-	c.incidents[i.ID] = n
+	c.incidents[i.ID] = &n
 }
 
 // stands returns the incident of a case while it is open and still blames what
@@ -421,7 +437,7 @@ func (c *Controller) stands(k *climb) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.incidentOf(k)
-	if n == nil || n.inc.RootCause.Resource != k.Target {
+	if n == nil || n.inc.RootCause.Resource != k.Target || k.yields {
 		return false
 	}
 	if n.inc.Updated.After(k.Evidence) { // what a failed repair has shown may be newer
@@ -434,11 +450,11 @@ func (c *Controller) stands(k *climb) bool {
 // incidentOf returns the open incident whose cause a case treats: the one that it was opened for, or, where that has
 // closed, one that names the same cause since. A restart that does not help ends all signs, and they come again. c.mu is held.
 func (c *Controller) incidentOf(k *climb) *candidate {
-	if n := c.incidents[k.Incident]; n != nil || k.Incident == "" {
+	if n := c.incidents[k.Incident]; n != nil || k.Incident == "" || k.Foretold && !k.Touched {
 		return n
 	}
 	for _, n := range c.incidents {
-		if n.inc.RootCause.Resource == k.Target && n.inc.RootCause.Fault == k.Fault {
+		if n.prediction == nil && n.inc.RootCause.Resource == k.Target && n.inc.RootCause.Fault == k.Fault {
 			return n
 		}
 	}
@@ -480,15 +496,23 @@ func (c *Controller) openDue(ctx context.Context) error {
 	}
 	now := c.d.Now()
 	c.mu.Lock()
-	var due []schemas.Incident
+	var due []candidate
 	for _, n := range c.incidents {
-		p, ok := c.policies.For(n.inc.RootCause.Fault)
-		if ok && !n.known && now.Sub(n.settled) >= p.Settle && n.inc.RootCause.Sure() >= p.MinConfidence {
-			due = append(due, n.inc)
+		p, ok := c.policyFor(n)
+		if ok && !n.known && now.Sub(n.settled) >= p.Settle && n.inc.RootCause.Sure() >= p.MinConfidence && n.near(&p, now) {
+			due = append(due, *n)
 		}
 	}
 	c.mu.Unlock()
-	slices.SortFunc(due, func(a, b schemas.Incident) int { return a.Opened.Compare(b.Opened) })
+	slices.SortFunc(due, func(a, b candidate) int {
+		if (a.prediction == nil) != (b.prediction == nil) { // what has failed comes first
+			if a.prediction == nil {
+				return -1
+			}
+			return 1
+		}
+		return a.inc.Opened.Compare(b.inc.Opened)
+	})
 	for some := range slices.Chunk(due, sharedWrites) {
 		if err := c.openCases(ctx, some); err != nil {
 			return err
@@ -514,7 +538,10 @@ func (c *Controller) withdraw(ctx context.Context) error {
 				continue
 			}
 			sentence := messages.New(messages.OtherCause, nil)
-			if target == "" {
+			switch {
+			case cases[i].Foretold:
+				sentence = messages.New(messages.NotForetold, nil)
+			case target == "":
 				sentence = messages.New(messages.IncidentClosed, nil)
 			}
 			become(a, schemas.ActionCancelled, sentence)
@@ -545,12 +572,12 @@ func (c *Controller) rests(ctx context.Context, resource string) (bool, error) {
 // restAfterFailure is how long a server is left alone after a ladder failed on it.
 const restAfterFailure = time.Hour
 
-// openCases opens the cases of incidents, all of them in one transaction. Where another ladder stands on a server, it is
+// openCases opens the cases of incidents and predictions, all of them in one transaction. Where another ladder stands on a server, it is
 // tried again.
-func (c *Controller) openCases(ctx context.Context, incs []schemas.Incident) error {
+func (c *Controller) openCases(ctx context.Context, of []candidate) error {
 	var cases []*climb
-	for i := range incs {
-		k, err := c.newCase(ctx, &incs[i])
+	for i := range of {
+		k, err := c.newCase(ctx, &of[i])
 		if err != nil {
 			return err
 		}
@@ -604,7 +631,7 @@ func (c *Controller) opened(k *climb) {
 	defer c.mu.Unlock()
 	c.knows(k.Incident, k.Target)
 	c.open[k.Subject] = k
-	if p, _ := c.policies.For(k.Fault); p.Destroys() {
+	if p, _ := c.policyOf(k); p.Destroys() {
 		c.asked = append(c.asked, c.d.Now())
 	}
 }
@@ -617,7 +644,8 @@ func (c *Controller) knows(incident, target string) {
 }
 
 // newCase is the case of an incident, nil where it has one or its server is to rest.
-func (c *Controller) newCase(ctx context.Context, i *schemas.Incident) (*climb, error) {
+func (c *Controller) newCase(ctx context.Context, of *candidate) (*climb, error) {
+	i := &of.inc
 	if state, err := c.store.hasCase(ctx, i.ID, i.RootCause.Resource); err != nil || state != "" {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -627,7 +655,10 @@ func (c *Controller) newCase(ctx context.Context, i *schemas.Incident) (*climb, 
 		}
 		return nil, err
 	}
-	p, _ := c.policies.For(i.RootCause.Fault)
+	p, _ := c.policyFor(of)
+	if of.prediction == nil {
+		c.makeWay(i.RootCause.Resource)
+	}
 	rests, err := c.rests(ctx, i.RootCause.Resource)
 	c.mu.Lock()
 	if n := c.incidents[i.ID]; n != nil {
@@ -645,6 +676,7 @@ func (c *Controller) newCase(ctx context.Context, i *schemas.Incident) (*climb, 
 		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource), Incident: i.ID, Subject: subject,
 		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Sure(), Why: i.Explanation, Summary: i.Summary,
 		Policy: p.Name, Ladder: p.Kinds(), Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
+		Foretold: of.prediction != nil,
 	}
 	k.Mode, err = c.modeFor(ctx, k, &p)
 	return k, err

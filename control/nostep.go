@@ -42,6 +42,8 @@ func (c *Controller) noStep(n *candidate, now time.Time) (policy string, why sch
 	}
 	args["server"] = subject
 	switch k := c.open[subject]; {
+	case n.prediction != nil: // nothing has failed yet
+		return "", schemas.Sentence{}
 	case !ok:
 		return "", messages.New(messages.NoPolicy, args)
 	case n.known && n.ended == "":

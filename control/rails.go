@@ -40,9 +40,12 @@ const (
 	railFreeze     = "change_freeze"
 	railQuorum     = "quorum"
 	railMode       = "mode"
+	railProbable   = "probability"
+	railIdle       = "idle"
+	railForetold   = "foretold"
 )
 
-var waits = []string{railMode, railFreeze, railQuorum, railUpdate, railWindow, railSeen, railOwner, railDrained, railHolds, railFleet, railRate, railCoolDown, railLease, railBreaker}
+var waits = []string{railProbable, railIdle, railForetold, railMode, railFreeze, railQuorum, railUpdate, railWindow, railSeen, railOwner, railDrained, railHolds, railFleet, railRate, railCoolDown, railLease, railBreaker}
 
 // waitsFor reports whether a step waits until a rail holds again.
 func waitsFor(rail string) bool {
@@ -107,6 +110,9 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		if err := errors.Join(needs(), lease()); err != nil {
 			return nil, err
 		}
+		if k.Foretold && !planned {
+			out = append(out, c.averted(k))
+		}
 		if k.vigil != nil && !planned {
 			f, err := c.examine(ctx, k)
 			if err != nil {
@@ -120,8 +126,12 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		return out, nil
 	}
 	if k.Request == nil {
+		name, id := railConfidence, messages.Confidence
+		if k.Foretold {
+			name, id = railProbable, messages.Probability
+		}
 		add(
-			railConfidence, k.Confidence, p.MinConfidence, k.Confidence >= p.MinConfidence, messages.Confidence,
+			name, k.Confidence, p.MinConfidence, k.Confidence >= p.MinConfidence, id,
 			messages.Args{"value": math.Round(k.Confidence * 100), "limit": math.Round(p.MinConfidence * 100)},
 		)
 	}
@@ -251,8 +261,14 @@ func (c *Controller) witness(ctx context.Context, k *climb) (source string, err 
 	var events []string
 	if n := c.incidentOf(k); n != nil {
 		events = n.inc.Events
+		if n.prediction != nil { // of what our own collectors read
+			source = n.prediction.Metric
+		}
 	}
 	c.mu.Unlock()
+	if source != "" {
+		return source, nil
+	}
 	if source, ok := k.witnesses[k.witness]; ok && slices.Contains(events, k.witness) {
 		return source, nil
 	}
@@ -304,6 +320,9 @@ func (c *Controller) testifies(k *climb, a *schemas.Alert) bool {
 // drained an hour ago may have been given back since, and one that somebody asks for
 // may be at work.
 func rechecks(k *climb, r policy.Rung) bool {
+	if r.Idle {
+		return true
+	}
 	if k.Request != nil || cutsPower(r) {
 		return cutsPower(r) || r.Destructive
 	}
@@ -327,6 +346,8 @@ func (c *Controller) seen(ctx context.Context, k *climb, r policy.Rung) (out []s
 		out = c.updating(ctx, k)
 	}
 	switch {
+	case r.Idle:
+		out = append(out, c.unused(ctx, k))
 	case k.Request == nil:
 		out = append(out, c.recheck(ctx, k, r)...)
 	case r.Destructive:

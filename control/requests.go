@@ -37,6 +37,9 @@ func (c *Controller) policyOf(k *climb) (policy.Policy, bool) {
 		return policy.Asked(k.Request.Kind, k.Request.With), true
 	}
 	p, ok := c.policies.For(k.Fault)
+	if k.Foretold {
+		p, ok = c.policies.Before(k.Fault)
+	}
 	if !ok || k.Ladder == nil {
 		return p, ok
 	}

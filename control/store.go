@@ -34,9 +34,9 @@ const (
 // (table control_cases).
 type climb struct {
 	ID         string            `json:"id"`
-	Incident   string            `json:"incident"`
-	Subject    string            `json:"subject"` // the server, or the resource where there is none
-	Target     string            `json:"target"`  // the root cause
+	Incident   string            `json:"incident"` // its id, or that of a prediction
+	Subject    string            `json:"subject"`  // the server, or the resource where there is none
+	Target     string            `json:"target"`   // the root cause
 	Fault      string            `json:"fault"`
 	Confidence float64           `json:"confidence"`
 	Why        string            `json:"why"`
@@ -46,9 +46,10 @@ type climb struct {
 	Mode       string            `json:"mode"`
 	Rack       string            `json:"rack"`
 	Site       string            `json:"site"`
-	Evidence   time.Time         `json:"evidence"` // the incident's last change
-	Cordoned   bool              `json:"cordoned"` // by us: only then may we undo it
-	Touched    bool              `json:"touched"`  // a side effect was decided
+	Evidence   time.Time         `json:"evidence"`           // the incident's last change
+	Cordoned   bool              `json:"cordoned"`           // by us: only then may we undo it
+	Touched    bool              `json:"touched"`            // a side effect was decided
+	Foretold   bool              `json:"foretold,omitempty"` // of a prediction
 	// Quarantined says that the ladder ended with the server taken out for good: a person gives it back.
 	Quarantined bool      `json:"quarantined,omitempty"`
 	Groups      []Group   `json:"groups,omitempty"` // what the server shares with others, and shared when it was taken
@@ -60,6 +61,7 @@ type climb struct {
 	Request *schemas.Intent `json:"request,omitempty"`
 
 	asks, asksToDestroy bool // a step waits for a person; guarded by the controller's mutex
+	yields              bool // to an incident on its server; guarded by the controller's mutex
 
 	// Of the climb alone.
 	needs     map[string]bool   // kinds of rungs that are done, or stand for
@@ -69,6 +71,8 @@ type climb struct {
 	signs     map[string]sign   // of alerts that were read: in which view they show the fault
 	witness   string            // the alert by which our collectors saw the fault
 	witnesses map[string]string // alerts that were read: by whom the fault was seen, "" by none of ours
+	idle      schemas.Rail      // what the scheduler said last of what runs on the server
+	asked     time.Time         // when
 }
 
 // store keeps cases, actions, leases and the audit. One writer: the controller.

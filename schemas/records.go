@@ -285,9 +285,11 @@ type Action struct {
 	Reason   string    `json:"reason"`             // id of the incident or prediction, or the reason of the request
 	Why      string    `json:"why"`                // in a sentence
 	Incident string    `json:"incident,omitempty"` // id
-	Mode     string    `json:"mode"`
-	Rung     int       `json:"rung"`
-	Ladder   []string  `json:"ladder,omitempty"` // kinds of all rungs, this one among them
+	// Prediction is the id of what foretold the fault, of a repair before it.
+	Prediction string   `json:"prediction,omitempty"`
+	Mode       string   `json:"mode"`
+	Rung       int      `json:"rung"`
+	Ladder     []string `json:"ladder,omitempty"` // kinds of all rungs, this one among them
 
 	// With are the parameters that the policy, or who asked, gives the step, as {power_limit: 500}.
 	With map[string]string `json:"with,omitempty"`

@@ -41,6 +41,8 @@ const (
 	Held           = "step.held"
 	CancelledBy    = "step.cancelled_by"
 	CauseGone      = "step.cause_gone"
+	NotForetold    = "step.not_foretold"
+	FailedBefore   = "step.failed_before"
 	OtherCause     = "step.other_cause"
 	IncidentClosed = "step.incident_closed"
 	GivenBack      = "step.given_back"
@@ -225,6 +227,10 @@ const (
 	QuorumNone    = "check.quorum_none"
 	QuorumVouched = "check.quorum_vouched"
 	ModeHolds     = "check.mode_holds"
+	Probability   = "check.probability"
+	NotIdle       = "check.not_idle"
+	Averted       = "check.averted"
+	StillForetold = "check.still_foretold"
 	JobsNone      = "check.jobs_none"
 	JobsRun       = "check.jobs_run"
 	JobsForced    = "check.jobs_forced"
@@ -258,6 +264,8 @@ var templates = map[string]string{
 	Held:           "held by {rail}: {why}",
 	CancelledBy:    "cancelled by {who}",
 	CauseGone:      "the incident closed, or names another cause now",
+	NotForetold:    "the failure is not foretold any more, or has come",
+	FailedBefore:   "something on {server} has failed: that is repaired first",
 	OtherCause:     "the incident names another cause now",
 	IncidentClosed: "the incident closed",
 	GivenBack:      "somebody gave {server} back",
@@ -436,6 +444,10 @@ var templates = map[string]string{
 	QuorumNone:    "no view tells of the fault of {part} by itself; before its power is touched {need} must, or a person approve",
 	QuorumVouched: "{n} of {need} views saw the fault of {part}; {who} approved the step all the same",
 	ModeHolds:     "the mode for {server} is {mode} now, in which nothing is sent",
+	Probability:   "the failure is {value} % probable; the policy requires {limit} %",
+	NotIdle:       "{n} jobs run on {server}: {jobs}; it is taken out when they have ended",
+	Averted:       "nothing is foretold of {part} any more",
+	StillForetold: "{part} is still foretold to fail, with {value} %",
 	JobsNone:      "no job of the scheduler runs on {server}",
 	JobsRun:       "{n} jobs run on {server}: {jobs}; they end only where force is asked for",
 	JobsForced:    "{n} jobs on {server} end with it, as was asked for: {jobs}",

@@ -82,7 +82,7 @@ func (s *Set) validate(at lines) (found []wrong) {
 	for i := range s.Rules {
 		add(at.of("rules", i), s.Rules[i].check(i+1))
 	}
-	seen := map[string]string{}
+	seen := map[bool]map[string]string{false: {}, true: {}} // by whether it is foretold
 	for i := range s.Policies {
 		p := &s.Policies[i]
 		here := at.of("policies", i)
@@ -103,11 +103,17 @@ func (s *Set) validate(at lines) (found []wrong) {
 		if p.Settle < 0 || p.MaxEvidenceAge < 0 {
 			add(here, fmt.Errorf("policy %s: settle and max_evidence_age are not negative", p.Name))
 		}
+		if p.Foretold != nil && len(p.Faults) == 0 {
+			add(at.of("policies", i, "foretold"), fmt.Errorf("policy %s: foretold needs faults: the records of faults name policies for what has come", p.Name))
+		}
+		if p.Foretold != nil && p.Foretold.Within < 0 {
+			add(at.of("policies", i, "foretold", "within"), fmt.Errorf("policy %s: within is negative", p.Name))
+		}
 		for k, f := range p.Faults {
-			if other, dup := seen[f]; dup {
+			if other, dup := seen[p.Foretold != nil][f]; dup {
 				add(at.of("policies", i, "faults", k), fmt.Errorf("policy %s: fault %s is already in policy %s", p.Name, f, other))
 			}
-			seen[f] = p.Name
+			seen[p.Foretold != nil][f] = p.Name
 		}
 		for j := range p.Ladder {
 			for _, err := range p.checkRung(j) {
@@ -164,6 +170,9 @@ func (p *Policy) checkRung(j int) (errs []error) {
 	}
 	if r.Verify < 0 || r.CoolDown < 0 || r.Attempts < 0 {
 		add("rung %s: verify, cool_down and attempts are not negative", r.Kind)
+	}
+	if r.Idle && r.Kind != kindDrain && r.Kind != kindCordon {
+		add("rung %s: idle is for what takes a server out: %s and %s", r.Kind, kindDrain, kindCordon)
 	}
 	if err := checkApprovals(r.Approvals); err != nil {
 		add("rung %s: %w", r.Kind, err)

@@ -39,9 +39,12 @@ type Policy struct {
 	Name string `yaml:"name"`
 	// Faults are those that it is for (formats, section 3). A policy without this key is for
 	// the faults whose records name it and that no policy lists.
-	Faults        []string `yaml:"faults"`
-	Mode          string   `yaml:"mode"` // "" is the mode of control as a whole; never above it
-	MinConfidence float64  `yaml:"min_confidence"`
+	Faults []string `yaml:"faults"`
+	// Foretold makes it a policy for predictions of its faults, and not for incidents: min_confidence is then how
+	// probable the failure must be, and settle how long it must have been foretold.
+	Foretold      *Foretold `yaml:"foretold"`
+	Mode          string    `yaml:"mode"` // "" is the mode of control as a whole; never above it
+	MinConfidence float64   `yaml:"min_confidence"`
 	// Settle is how long a root cause must stand before anything is proposed.
 	Settle time.Duration `yaml:"settle"`
 	// MaxEvidenceAge is how old the incident's last change may be before a step
@@ -50,6 +53,12 @@ type Policy struct {
 	// Approvals is how many persons must approve a step that waits for a person; 0 means 1.
 	Approvals int    `yaml:"approvals"`
 	Ladder    []Rung `yaml:"ladder"`
+}
+
+// Foretold narrows the predictions that a policy is for.
+type Foretold struct {
+	// Within is how near the failure must be, by the median of when it is expected; 0 is any time.
+	Within time.Duration `yaml:"within"`
 }
 
 // Rung is a step of a ladder. Each is verified before the next begins.
@@ -78,6 +87,8 @@ type Rung struct {
 	// cannot, as to install a server to which no template is pinned. So is one of which a rung that it needs was not
 	// done itself; that another repair was verified does not stand for it.
 	Optional bool `yaml:"optional"`
+	// Idle has a rung that takes a server out wait until no job runs on it.
+	Idle bool `yaml:"idle"`
 	// With are the parameters of kinds that take some: the settings of configure_gpu, the level of validate.
 	With With `yaml:"with"`
 }
@@ -125,6 +136,8 @@ const (
 	kindResetBMC  = "reset_bmc"
 	kindInstall   = "install"
 	kindReinstall = "reinstall"
+	kindDrain     = "drain"
+	kindCordon    = "cordon"
 )
 
 // KindUncordon is the rung that gives a server back to its scheduler.
@@ -163,14 +176,22 @@ func Of(m *propagation.Model) Records {
 // Follow has policies without a list of faults follow these records.
 func (s *Set) Follow(r Records) { s.records = r }
 
-// Missing returns the faults of a model, beside the built-in ones, whose records name
-// a policy that no policy without a list of faults has the name of: nothing
-// would ever be proposed for them.
+// Missing says for which faults of a model nothing would ever be proposed: those beside the built-in ones
+// whose records name a policy that is not there or lists other faults, and those that a policy waits to be
+// foretold and that nothing foretells.
 func (s *Set) Missing(m *propagation.Model) []string {
 	var out []string
 	for fault, r := range m.Records {
 		if _, ok := s.For(fault); !ok && !r.Builtin && r.Policy != "" {
-			out = append(out, fault+" names the policy "+r.Policy)
+			out = append(out, fault+" names the policy "+r.Policy+", which is not there or lists other faults")
+		}
+	}
+	foretold := m.Foretold()
+	for _, p := range s.Policies {
+		for _, f := range p.Faults {
+			if p.Foretold != nil && !slices.Contains(foretold, f) {
+				out = append(out, "policy "+p.Name+" is for predictions of "+f+", which no metric foretells"+nearestOf(f, foretold))
+			}
 		}
 	}
 	slices.Sort(out)
@@ -233,10 +254,20 @@ func read(name string, b []byte) (Set, error) {
 	return s, errors.Join(errs...)
 }
 
-// For returns the policy of a fault.
+// Before returns the policy for predictions of a fault.
+func (s *Set) Before(fault string) (Policy, bool) {
+	for _, p := range s.Policies {
+		if p.Foretold != nil && slices.Contains(p.Faults, fault) {
+			return p, true
+		}
+	}
+	return Policy{}, false
+}
+
+// For returns the policy of a fault that has come.
 func (s *Set) For(fault string) (Policy, bool) {
 	for _, p := range s.Policies {
-		if slices.Contains(p.Faults, fault) {
+		if p.Foretold == nil && slices.Contains(p.Faults, fault) {
 			return p, true
 		}
 	}

@@ -66,6 +66,9 @@ func TestAPolicyThatCannotHoldIsRefused(t *testing.T) {
 		"policies: [{name: a, faults: [x], ladder: [{kind: uncordon, needs: [drain]}]}]":                               "needs drain, which is not an earlier rung",
 		"policies: [{name: a, faults: [x], ladder: [{kind: power_cycle, destructive: true}]}]":                         "has no verify time",
 		"policies: [{name: a, faults: [x], ladder: [{kind: drain}]}, {name: b, faults: [x], ladder: [{kind: drain}]}]": "already in policy a",
+		"policies: [{name: a, foretold: {}, ladder: [{kind: drain}]}]":                                                 "foretold needs faults",
+		"policies: [{name: a, faults: [x], foretold: {within: -1h}, ladder: [{kind: drain}]}]":                         "within is negative",
+		"policies: [{name: a, faults: [x], ladder: [{kind: reboot, idle: true, verify: 1m}]}]":                         "idle is for what takes a server out: drain and cordon",
 		"policies: [{name: a, min_confidence: 2, faults: [x], ladder: [{kind: drain}]}]":                               "a probability is 0 to 1",
 		"policies: [{name: a, faults: [x], ladder: [{kind: power-cycle, person: true}]}]":                              `unknown rung "power-cycle"; the nearest known is power_cycle`,
 		"policies: [{name: a, faults: [x], ladder: [{kind: sing, person: true}]}]":                                     `unknown rung "sing"`,
@@ -85,5 +88,25 @@ func TestAPolicyThatCannotHoldIsRefused(t *testing.T) {
 		if _, err := parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+func TestAPolicyIsForWhatIsForetoldOrForWhatHasCome(t *testing.T) {
+	s, err := parse([]byte("policies: [{name: a, faults: [cooling.fan_failure], foretold: {}, ladder: [{kind: drain, idle: true}]}, " +
+		"{name: b, faults: [cooling.fan_failure], ladder: [{kind: drain}]}, {name: c, faults: [gpu.fallen_off_bus], foretold: {}, ladder: [{kind: drain}]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := s.Before("cooling.fan_failure")
+	after, _ := s.For("cooling.fan_failure")
+	if before.Name != "a" || after.Name != "b" {
+		t.Error(before.Name, after.Name)
+	}
+	if _, ok := s.For("gpu.fallen_off_bus"); ok {
+		t.Error("what has come has the policy of what is foretold")
+	}
+	want := "policy c is for predictions of gpu.fallen_off_bus, which no metric foretells"
+	if got := s.Missing(propagation.Default()); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+		t.Error(got)
 	}
 }

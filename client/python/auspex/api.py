@@ -31,6 +31,7 @@ Action = TypedDict("Action", {
     "mode": str,
     "override": NotRequired["Approval"],
     "person": NotRequired[bool],
+    "prediction": NotRequired[str],
     "rails": list["Rail"],
     "reason": str,
     "requester": NotRequired[str],

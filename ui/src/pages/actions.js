@@ -23,7 +23,7 @@ const MOST_CELLS = 20;
 function laddersOf(items) {
   const ladders = new Map();
   for (const action of items) { // newest first
-    const key = `${action.server} ${action.incident || action.id}`;
+    const key = `${action.server} ${action.incident || action.prediction || action.id}`;
     if (!ladders.has(key)) ladders.set(key, { server: action.server, incident: action.incident, steps: new Map(), newest: action });
     const { steps } = ladders.get(key);
     if (!steps.has(action.kind)) steps.set(action.kind, action);
@@ -37,7 +37,7 @@ function Matrix({ ladders }) {
   return html`<div class="scroll"><table class="matrix">
   <thead><tr><th>${t('act.server')}</th>${rungs.map((r) => html`<th scope="col">${t(`rung.${r}`)}</th>`)}<th></th></tr></thead>
   <tbody>${ladders.map(({ server, incident, steps, newest }) => html`<tr>
-    <th scope="row"><a class="mono" href=${href(`servers/${server}`)}>${server}</a>${incident ? html`<a class="dim" href=${href(`incidents/${incident}`)}>${incident}</a>` : html`<small class="dim">${newest.actor}</small>`}</th>
+    <th scope="row"><a class="mono" href=${href(`servers/${server}`)}>${server}</a>${incident ? html`<a class="dim" href=${href(`incidents/${incident}`)}>${incident}</a>` : newest.prediction ? html`<a class="dim" href=${href('predictions')}>${t('act.foretold')}</a>` : html`<small class="dim">${newest.actor}</small>`}</th>
     ${rungs.map((rung) => {
       const step = steps.get(rung);
       if (!step && newest.ladder && !newest.ladder.includes(rung)) return html`<td class="is-none"></td>`;

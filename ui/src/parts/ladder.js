@@ -188,6 +188,7 @@ export function ActionCard({ action, first, wide }) {
   return html`<article class=${cls('action', waits && 'waits', wide && 'wide')}>
     <header><${Shape} kind=${kind} token=${token} size=${13} /><h3>${actionText(action)}</h3><span class=${`c-${token}`}>${stateText(action)}</span></header>
     ${wide && action.incident && html`<p class="from dim"><a href=${href(`incidents/${action.incident}`)}>${action.incident}</a>${action.attempt > 1 && html` · ${t('act.attempt', { n: action.attempt })}`} · ${t('act.mode', { mode: name('mode', action.mode) })}</p>`}
+    ${wide && action.prediction && html`<p class="from dim"><a href=${href('predictions')}>${t('act.foretold')}</a> · ${t('act.mode', { mode: name('mode', action.mode) })}</p>`}
     ${wide && waits && action.incident ? html`<${Ladder} action=${action} />` : html`<div class="plan">
       ${(wide || !action.incident) && whyOf(action) && html`<p class="text-2">${whyOf(action)}</p>`}
       ${detailOf(action) && html`<p>${detailOf(action)}</p>`}
