@@ -47,7 +47,7 @@ test/gotest.sh -count=1 -timeout 40m -v -parallel $(($(nproc) * 3 / 2)) -run "${
 echo "e2e: the product passed ($((SECONDS - began)) s)"
 [ $# = 0 ] || exit 0
 
-start postgres kafka sushytools tinkerbell
+start postgres kafka sushytools tinkerbell slurm24
 # The suites of the stages, this time with their peers, and every page in both themes and languages; ui/node_modules holds
 # the accessibility checker.
 [ -d ui/node_modules ] || (cd ui && npm ci --silent)

@@ -21,9 +21,8 @@ type restd struct {
 	states []string
 	reason string
 	asked  int
+	api    string
 }
-
-const api = "v0.0.42"
 
 func (c *restd) become(states ...string) func() {
 	return func() {
@@ -38,10 +37,12 @@ func changes(r *http.Request) bool { return r.Method == http.MethodPost }
 func (c *restd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	node, ok := strings.CutPrefix(r.URL.Path, "/slurm/"+api+"/node/")
+	node, ok := strings.CutPrefix(r.URL.Path, "/slurm/"+c.api+"/node/")
 	switch {
 	case strings.HasPrefix(r.URL.Path, "/openapi"):
-		_, _ = w.Write([]byte(`{"paths":{"/slurm/` + api + `/jobs/":{}}}`))
+		_, _ = w.Write([]byte(`{"paths":{"\/slurm\/` + c.api + `\/jobs\/":{}}}`))
+	case r.URL.Path == "/slurm/"+c.api+"/nodes":
+		_ = json.NewEncoder(w).Encode(map[string]any{"nodes": []any{map[string]any{"name": "n1", "state": c.states}}, "errors": []any{}})
 	case !ok:
 		http.NotFound(w, r)
 	case changes(r):
@@ -50,8 +51,8 @@ func (c *restd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.asked++
 		c.reason = ask.Reason
 		_, _ = w.Write([]byte(`{"errors":[]}`))
-	case node != "n1":
-		_, _ = w.Write([]byte(`{"nodes":[],"errors":[]}`))
+	case node != "n1": // as 24.11 says it
+		_, _ = w.Write([]byte(`{"errors":[{"description":"Failure to query node","error_number":0,"error":"No error","source":"_dump_nodes"}]}`))
 	default:
 		_ = json.NewEncoder(w).Encode(map[string]any{
 			"nodes": []any{map[string]any{"name": "n1", "state": c.states, "reason": c.reason}}, "errors": []any{},
@@ -60,10 +61,16 @@ func (c *restd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestConformance(t *testing.T) {
+	for _, api := range []string{"v0.0.40", "v0.0.41", "v0.0.42", "v0.0.43"} {
+		t.Run(api, func(t *testing.T) { testConformance(t, api) })
+	}
+}
+
+func testConformance(t *testing.T, api string) {
 	controltest.Run(t, controltest.Harness{
 		Kinds: []string{"drain", "uncordon", "quarantine"},
 		World: func(t *testing.T, m controltest.Manner) controltest.World {
-			c := &restd{states: []string{"MIXED"}}
+			c := &restd{states: []string{"MIXED"}, api: api}
 			srv := httptest.NewServer(controltest.Behave(m, c, changes))
 			if m == controltest.Gone {
 				srv.Close()
