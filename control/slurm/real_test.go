@@ -41,6 +41,88 @@ func TestARealClusterIsDrainedAndGivenBack(t *testing.T) {
 	}
 }
 
+// Slurm restarts a node that we have drained, and our mark stays on it. The peer's RebootProgram starts nothing anew; the
+// test has the node's slurmd start as one whose host has.
+func TestARealClusterRestartsADrainedNode(t *testing.T) {
+	const node = "gpu1"
+	for _, c := range slurmtest.Clusters(t) {
+		t.Run(c.Release, func(t *testing.T) {
+			driver := &Config{URL: c.REST, TokenFile: c.TokenOf(t, "root"), Scontrol: c.Command("scontrol"), Reboot: true}
+			settings := control.Settings{}
+			all, err := driver.Remediators(settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reliefs, err := driver.Reliefs(settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all["reboot"] = reliefs["reboot"]
+			verified := func(kind string, s control.Step) func() bool {
+				return func() bool {
+					v, _, err := all[kind].Verify(t.Context(), s)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return v == control.Verified
+				}
+			}
+			await := func(what string, holds func() bool) {
+				t.Helper()
+				for deadline := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(100 * time.Millisecond) { // of a cluster that others ask too
+					if time.Now().After(deadline) {
+						t.Fatalf("%s: %s", what, c.Run(t, "scontrol", "-o", "show", "node", node))
+					}
+				}
+			}
+			step := func(id string) control.Step {
+				return control.Step{ID: id, Server: node, Target: node, Reason: "gpu.ecc on gpu1/gpu2", Since: time.Now()}
+			}
+			back := step("act-4")
+			resume := func() {
+				if line := c.Run(t, "scontrol", "-o", "show", "node", node); strings.Contains(line, "DRAIN") || strings.Contains(line, "State=DOWN") {
+					c.Run(t, "scontrol", "update", "NodeName="+node, "State=RESUME")
+				}
+			}
+			resume()
+			t.Cleanup(resume)
+			await("it is at work before", verified("uncordon", back))
+			if err := all["reboot"].Apply(t.Context(), step("act-1")); !errors.Is(err, control.ErrRejected) {
+				t.Fatalf("a node at work: %v", err)
+			}
+			out := step("act-2")
+			if err := all["drain"].Apply(t.Context(), out); err != nil {
+				t.Fatal(err)
+			}
+			await("it is drained", verified("drain", out))
+			again := step("act-3")
+			again.Since = again.Since.Add(3 * time.Second) // the peer's hosts all started with this one
+			time.Sleep(time.Until(again.Since))            // and what starts is told in whole seconds
+			if verified("reboot", again)() {
+				t.Error("it has started anew before anything was asked")
+			}
+			if err := all["reboot"].Apply(t.Context(), again); err != nil {
+				t.Fatal(err)
+			}
+			await("Slurm restarts it", func() bool {
+				return strings.Contains(c.Run(t, "scontrol", "-o", "show", "node", node), "REBOOT_ISSUED")
+			})
+			c.Restarted(t, node)
+			await("it has started anew", verified("reboot", again))
+			if !verified("drain", out)() {
+				t.Error("the restart has given it back")
+			}
+			if line := c.Run(t, "scontrol", "-o", "show", "node", node); !strings.Contains(line, "Reason="+drain.Prefix+" act-3 gpu.ecc on gpu1/gpu2") {
+				t.Error(line)
+			}
+			if err := all["uncordon"].Apply(t.Context(), back); err != nil {
+				t.Fatal(err)
+			}
+			await("it is at work", verified("uncordon", back))
+		})
+	}
+}
+
 const node = "gpu2"
 
 func testDrain(t *testing.T, c slurmtest.Cluster, through controller) {

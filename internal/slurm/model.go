@@ -72,6 +72,7 @@ type Node struct {
 	Reason  string `json:"reason"`
 	Changed Number `json:"reason_changed_at"`
 	User    string `json:"reason_set_by_user"`
+	Boot    Number `json:"boot_time"` // by the node's clock; not set where scontrol writes lines
 }
 
 // States returns base state and flags in upper case, in order.

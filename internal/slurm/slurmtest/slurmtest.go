@@ -7,8 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // Cluster is a controller with its nodes gpu1 to gpu4, and its slurmrestd.
@@ -80,4 +83,44 @@ func (c Cluster) TokenOf(t testing.TB, user string) string {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// Restarted ends a node's slurmd and starts it as one whose host has started (slurmd(8), -b). The file of its pid is kept as test/peers/lib.sh wants it.
+func (c Cluster) Restarted(t testing.TB, node string) {
+	t.Helper()
+	dir := filepath.Dir(c.conf)
+	file := filepath.Join(dir, node+".pid")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, since, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+	if n, err := strconv.Atoi(pid); err == nil && n > 1 && born(pid) == since && since != "" {
+		_ = syscall.Kill(n, syscall.SIGTERM)
+	}
+	for deadline := time.Now().Add(time.Minute); born(pid) == since && since != ""; time.Sleep(100 * time.Millisecond) { // a process is polled for
+		if time.Now().After(deadline) {
+			t.Fatalf("slurmd of %s goes on", node)
+		}
+	}
+	argv := c.Command("slurmd", "-D", "-b", "-N", node, "-f", c.conf)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), argv[0], argv[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it is the peer's, and outlives the test
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid = strconv.Itoa(cmd.Process.Pid)
+	if err := os.WriteFile(file, []byte(pid+" "+born(pid)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// born is when a process was started, which tells a reused pid apart; "" is one that has ended.
+func born(pid string) string {
+	b, _ := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	_, fields, _ := strings.Cut(string(b), ") ")
+	if f := strings.Fields(fields); len(f) > 19 && f[0] != "Z" {
+		return f[19]
+	}
+	return ""
 }
