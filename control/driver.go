@@ -221,7 +221,26 @@ func (e either) of(s Step) Remediator {
 	if e.one.Reaches(s.Server) {
 		return e.one
 	}
+	if more, ok := e.other.(either); ok {
+		return more.of(s)
+	}
 	return e.other
+}
+
+// firstReaching does the steps of a server in the first of some ways that reaches it; one that reaches all ends them.
+func firstReaching(ways []Remediator) Remediator {
+	if first, ok := ways[0].(Reacher); ok && len(ways) > 1 {
+		return either{first, firstReaching(ways[1:])}
+	}
+	return ways[0]
+}
+
+// reaches is 1 for a way that knows its servers.
+func reaches(r Remediator) int {
+	if _, ok := r.(Reacher); ok {
+		return 1
+	}
+	return 0
 }
 
 // Plan implements Remediator.
@@ -372,6 +391,7 @@ func (d Drivers) Remediators(s Settings) (map[string]Remediator, error) {
 			all[kind], by[kind] = r, name
 		}
 	}
+	others := map[string][]Remediator{}
 	for _, name := range d.Keys() {
 		relief, ok := d[name].(Relief)
 		if !ok {
@@ -382,13 +402,15 @@ func (d Drivers) Remediators(s Settings) (map[string]Remediator, error) {
 			return nil, fmt.Errorf("control.%s: %w", name, err)
 		}
 		for kind, r := range some {
-			switch first := all[kind].(type) {
-			case nil:
-				all[kind] = r
-			case Reacher:
-				all[kind] = either{first, r}
-			}
+			others[kind] = append(others[kind], r)
 		}
+	}
+	for kind, ways := range others { // who knows its servers comes before who does not
+		slices.SortStableFunc(ways, func(a, b Remediator) int { return reaches(b) - reaches(a) })
+		if first := all[kind]; first != nil {
+			ways = append([]Remediator{first}, ways...)
+		}
+		all[kind] = firstReaching(ways)
 	}
 	for _, r := range all {
 		if c, ok := r.(Compound); ok {

@@ -115,3 +115,34 @@ func TestTwoSchedulersMustSayWhoseServersAre(t *testing.T) {
 		t.Errorf("a server that is of no scheduler: %v", err)
 	}
 }
+
+// another is a driver that knows another way of reboot, and for which servers where it says so.
+type another struct{ scheduling }
+
+func (*another) Remediators(Settings) (map[string]Remediator, error) { return nil, nil }
+
+func (d *another) Reliefs(s Settings) (map[string]Remediator, error) {
+	return d.Keep(s, map[string]Remediator{"reboot": scheduled{&d.scheduling}})
+}
+
+// The board controllers, which know no servers of their own, come after the scheduler that does, whatever their names.
+func TestAServerGoesTheFirstWayThatReachesIt(t *testing.T) {
+	with := Settings{Resource: func(id string) (schemas.Resource, bool) {
+		return schemas.Resource{ID: id, Attrs: schemas.AttrsOf(map[string]string{"scheduler": id, "agent": id})}, true
+	}}
+	agent := &another{scheduling{Servers{"agent", []string{"a1"}}, map[string]int{}, nil}}
+	board := &another{scheduling{Servers{}, map[string]int{}, nil}}
+	slurm := &another{scheduling{Servers{"scheduler", []string{"s1"}}, map[string]int{}, nil}}
+	all, err := Drivers{"a": agent, "bmc": board, "slurm": slurm}.Remediators(with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for server, d := range map[string]*another{"a1": agent, "s1": slurm, "x1": board} {
+		if err := all["reboot"].Apply(t.Context(), Step{Server: server}); err != nil || d.asked[server] != 1 {
+			t.Errorf("%s: %v, asked %v", server, err, d.asked)
+		}
+	}
+	if n := len(agent.asked) + len(board.asked) + len(slurm.asked); n != 3 {
+		t.Errorf("%d were asked", n)
+	}
+}

@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"auspex/collectors"
 	rest "auspex/internal/slurm"
 	"auspex/schemas"
 )
@@ -62,8 +64,13 @@ func (p *poller) window(r *reservation, now time.Time) (m schemas.Maintenance, o
 func (p *poller) reservations(ctx context.Context, now time.Time) {
 	var answer struct {
 		Reservations []json.RawMessage `json:"reservations"`
+		Errors       []rest.Error      `json:"errors"`
 	}
-	if err := p.get(ctx, "reservations", &answer); err != nil {
+	err := p.get(ctx, "reservations", &answer)
+	if err == nil && len(answer.Errors) > 0 { // none beside an error would end windows that are still there
+		err = fmt.Errorf("%w: slurmrestd: %s", collectors.ErrProtocol, answer.Errors[0])
+	}
+	if err != nil {
 		if text := err.Error(); text != p.unread {
 			p.unread = text
 			p.log.Warn("maintenance reservations are not read", "error", err)

@@ -1,5 +1,5 @@
 // Package slurm reads jobs and nodes from Slurm's REST daemon (slurmrestd,
-// v0.0.38 to v0.0.42 and later of the same shape) and tells what has changed: a job
+// v0.0.38 to v0.0.43 and later of the same shape) and tells what has changed: a job
 // that starts, ends or fails, a node that is drained or down.
 package slurm
 
@@ -188,12 +188,12 @@ func (p *poller) poll(ctx context.Context, out collectors.Emitter) error {
 	ctx2, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	var jobs struct {
-		Jobs   []json.RawMessage `json:"jobs"`
-		Errors []rest.Error      `json:"errors"`
+		Jobs   *[]json.RawMessage `json:"jobs"`
+		Errors []rest.Error       `json:"errors"`
 	}
 	var nodes struct {
-		Nodes  []json.RawMessage `json:"nodes"`
-		Errors []rest.Error      `json:"errors"`
+		Nodes  *[]json.RawMessage `json:"nodes"`
+		Errors []rest.Error       `json:"errors"`
 	}
 	if err := p.get(ctx2, "jobs", &jobs); err != nil {
 		return err
@@ -201,16 +201,17 @@ func (p *poller) poll(ctx context.Context, out collectors.Emitter) error {
 	if err := p.get(ctx2, "nodes", &nodes); err != nil {
 		return err
 	}
+	// Beside an error, with status 200 too, a list may lack what is there: whoever believed it would end jobs that run.
 	for _, e := range slices.Concat(jobs.Errors, nodes.Errors) {
-		if len(jobs.Jobs)+len(nodes.Nodes) == 0 {
-			return fmt.Errorf("%w: slurmrestd: %s", collectors.ErrProtocol, e)
-		}
-		p.log.Debug("slurmrestd reports an error", "error", e)
+		return fmt.Errorf("%w: slurmrestd: %s", collectors.ErrProtocol, e)
+	}
+	if jobs.Jobs == nil || nodes.Nodes == nil {
+		return fmt.Errorf("%w: slurmrestd lists no jobs or no nodes, not even none", collectors.ErrProtocol)
 	}
 	now := p.settings.Now().UTC()
 	p.batch.Discard()
-	p.jobs(jobs.Jobs, now)
-	p.nodes(nodes.Nodes, now)
+	p.jobs(*jobs.Jobs, now)
+	p.nodes(*nodes.Nodes, now)
 	p.reservations(ctx2, now)
 	var known []byte
 	if p.changed {

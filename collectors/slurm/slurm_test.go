@@ -331,3 +331,44 @@ func TestAReservationForMaintenanceIsAWindow(t *testing.T) {
 		t.Errorf("reservations that are gone: %q", all)
 	}
 }
+
+// With status 200 an answer may say that it could not ask the controller: then no job has ended, and no window either.
+func TestAListWithAnErrorEndsNothing(t *testing.T) {
+	var fails, gone atomic.Bool
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		errs := `[]`
+		if fails.Load() {
+			errs = `[{"description":"Unable to query","error_number":5004,"error":"Socket timed out on send/recv operation","source":"slurm_load_jobs()"}]`
+		}
+		job := `{"job_id":7,"user_name":"ann","job_state":["RUNNING"],"nodes":"n1","start_time":{"set":true,"number":1767268200}}`
+		if fails.Load() || gone.Load() {
+			job = ""
+		}
+		switch r.URL.Path {
+		case "/openapi/v3":
+			fmt.Fprint(w, `{"paths":{"\/slurm\/v0.0.43\/jobs\/":{}}}`)
+		case "/slurm/v0.0.43/jobs":
+			fmt.Fprintf(w, `{"jobs":[%s],"errors":%s}`, job, errs)
+		case "/slurm/v0.0.43/nodes":
+			fmt.Fprint(w, `{"nodes":[{"name":"n1","state":["ALLOCATED"]}],"errors":[]}`)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer srv.Close()
+	rec := collectortest.NewRecorder()
+	p := newPoller(t, srv.URL, collectors.Settings{Cursors: collectortest.NewCursors()}, token)
+	if err := p.poll(t.Context(), rec); err != nil {
+		t.Fatal(err)
+	}
+	before := len(rec.Events())
+	fails.Store(true)
+	if err := p.poll(t.Context(), rec); !errors.Is(err, collectors.ErrProtocol) || len(rec.Events()) != before {
+		t.Errorf("%v %q", err, events(rec)[before:])
+	}
+	fails.Store(false)
+	gone.Store(true)
+	if err := p.poll(t.Context(), rec); err != nil || len(rec.Events()) != before+1 {
+		t.Errorf("%v %q", err, events(rec)[before:])
+	}
+}

@@ -28,8 +28,8 @@ type Node struct {
 // Drained reports that nothing runs on the server and nothing will start.
 func (n Node) Drained() bool { return n.Cordoned && !n.Busy }
 
-// theirs reports that somebody else holds the server back.
-func (n Node) theirs() bool { return n.Cordoned && !strings.HasPrefix(n.Reason, Prefix) }
+// Theirs reports that somebody else holds the server back.
+func (n Node) Theirs() bool { return n.Cordoned && !strings.HasPrefix(n.Reason, Prefix) }
 
 // Scheduler is what a drain needs of whoever places work on servers.
 type Scheduler interface {
@@ -71,7 +71,7 @@ func (d Drain) Apply(ctx context.Context, s control.Step) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", control.ErrRejected, err)
 	}
-	if n.theirs() {
+	if n.Theirs() {
 		return fmt.Errorf("%s: %s: %w", s.Server, n.Reason, control.ErrAlready)
 	}
 	return d.Scheduler.Drain(ctx, s.Server, Prefix+" "+s.ID+" "+s.Reason)
@@ -109,7 +109,7 @@ func (u Uncordon) Apply(ctx context.Context, s control.Step) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", control.ErrRejected, err)
 	}
-	if n.theirs() {
+	if n.Theirs() {
 		return fmt.Errorf("%w: %s was drained by someone else: %s", control.ErrRejected, s.Server, n.Reason)
 	}
 	return u.Scheduler.Return(ctx, s.Server)

@@ -72,12 +72,14 @@ const (
 	WouldReset     = "step.would_reset"
 	WouldResetHeld = "step.would_reset_held"
 	WouldReboot    = "step.would_reboot"
-	AgentUnaware   = "step.agent_unaware"
-	AgentAtIt      = "step.agent_at_it"
-	AgentSays      = "step.agent_says"
-	ResetUnread    = "step.reset_unread"
-	ResetRead      = "step.reset_read"
-	Rebooted       = "step.rebooted"
+	// WouldRebootSlurm has a scheduler do it.
+	WouldRebootSlurm = "step.would_reboot_slurm"
+	AgentUnaware     = "step.agent_unaware"
+	AgentAtIt        = "step.agent_at_it"
+	AgentSays        = "step.agent_says"
+	ResetUnread      = "step.reset_unread"
+	ResetRead        = "step.reset_read"
+	Rebooted         = "step.rebooted"
 
 	WouldReload     = "step.would_reload"
 	WouldReloadHeld = "step.would_reload_held"
@@ -303,12 +305,15 @@ var templates = map[string]string{
 	WouldReset:     "would reset {gpus} of {server} through its agent; no process has them open now",
 	WouldResetHeld: "would reset {gpus} of {server} through its agent; now {held}, and that must end before",
 	WouldReboot:    "would reboot {server} through its agent",
-	AgentUnaware:   "the agent of {server} knows nothing of this step",
-	AgentAtIt:      "the agent of {server} is at it",
-	AgentSays:      "the agent of {server} says: {words}",
-	ResetUnread:    "{gpu} of {server} was reset; the agent has not read it since",
-	ResetRead:      "{gpu} of {server} was reset, and the agent reads it again",
-	Rebooted:       "{server} has started anew",
+
+	WouldRebootSlurm: "would have Slurm reboot {server}; it is {states} now",
+
+	AgentUnaware: "the agent of {server} knows nothing of this step",
+	AgentAtIt:    "the agent of {server} is at it",
+	AgentSays:    "the agent of {server} says: {words}",
+	ResetUnread:  "{gpu} of {server} was reset; the agent has not read it since",
+	ResetRead:    "{gpu} of {server} was reset, and the agent reads it again",
+	Rebooted:     "{server} has started anew",
 
 	WouldReload:     "would load the driver of {server} anew through its agent; no process has {gpus} open now",
 	WouldReloadHeld: "would load the driver of {server} anew through its agent; now {held}, and that must end before",

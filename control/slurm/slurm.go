@@ -1,4 +1,5 @@
-// Package slurm registers the driver that drains nodes in Slurm and resumes them.
+// Package slurm registers the driver that drains nodes in Slurm and resumes them, and where it is told to, has Slurm
+// restart them.
 package slurm
 
 import (
@@ -31,6 +32,8 @@ type Config struct {
 	// Scontrol is a command that changes nodes where slurmrestd cannot (Slurm
 	// before 23.02); empty uses REST alone. Without a URL it does all.
 	Scontrol []string `yaml:"scontrol"`
+	// Reboot has Slurm restart those servers, by its RebootProgram, that have no node agent.
+	Reboot bool `yaml:"reboot"`
 	// Servers are those that are of this cluster, where others are not; without them all are.
 	Servers control.Servers `yaml:"servers"`
 }
@@ -42,9 +45,30 @@ func (c *Config) CheckFiles() error { return slurm.CheckToken(c.TokenFile) }
 
 // Remediators implements [control.Driver].
 func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator, error) {
+	through, _, err := c.controller()
+	if err != nil || through == nil {
+		return nil, err
+	}
+	return c.Servers.Keep(s, drain.Remediators(scheduler{through}))
+}
+
+// Reliefs implements [control.Relief]: servers without a node agent restart through Slurm where that is asked for.
+func (c *Config) Reliefs(s control.Settings) (map[string]control.Remediator, error) {
+	through, command, err := c.controller()
+	switch {
+	case err != nil || !c.Reboot || through == nil:
+		return nil, err
+	case command == nil:
+		return nil, errors.New("reboot: slurmrestd restarts no nodes: set scontrol to the command that does")
+	}
+	return c.Servers.Keep(s, map[string]control.Remediator{"reboot": reboot{scheduler{through}, command}})
+}
+
+// controller reaches Slurm; nil where the configuration says nothing of it.
+func (c *Config) controller() (controller, *slurm.Scontrol, error) {
 	trusted, err := c.TLS.Client()
 	if err != nil {
-		return nil, fmt.Errorf("tls: %w", err)
+		return nil, nil, fmt.Errorf("tls: %w", err)
 	}
 	var command *slurm.Scontrol
 	if len(c.Scontrol) > 0 {
@@ -52,13 +76,13 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 	}
 	switch {
 	case c.URL != "":
-		return c.Servers.Keep(s, drain.Remediators(scheduler{slurm.New(slurm.Options{
+		return slurm.New(slurm.Options{
 			URL: c.URL, TokenFile: c.TokenFile, User: c.User, Scontrol: command, TLS: trusted, Timeout: timeout,
-		})}))
+		}), command, nil
 	case command != nil:
-		return c.Servers.Keep(s, drain.Remediators(scheduler{command}))
+		return command, command, nil
 	}
-	return nil, nil
+	return nil, nil, nil
 }
 
 // controller is slurmctld, through slurmrestd or scontrol.
@@ -74,11 +98,16 @@ type scheduler struct{ c controller }
 // Node implements drain.Scheduler. A node that Slurm does not know cannot be
 // drained, and is no node without jobs.
 func (s scheduler) Node(ctx context.Context, name string) (drain.Node, error) {
+	n, err := s.read(ctx, name)
+	return nodeOf(n), err
+}
+
+func (s scheduler) read(ctx context.Context, name string) (slurm.Node, error) {
 	n, err := s.c.Node(ctx, name)
 	if errors.Is(err, slurm.ErrUnknownNode) {
-		return drain.Node{}, fmt.Errorf("%w: %w", control.ErrCannot, err)
+		err = fmt.Errorf("%w: %w", control.ErrCannot, err)
 	}
-	return nodeOf(n), err
+	return n, err
 }
 
 // nodeOf reads a node's states (slurm.conf, "NodeState"; scontrol, "State"): DRAIN
@@ -128,7 +157,11 @@ func (s scheduler) Return(ctx context.Context, name string) error {
 }
 
 func (s scheduler) set(ctx context.Context, name, state, reason string) error {
-	err := s.c.SetNode(ctx, name, state, reason)
+	return refusal(s.c.SetNode(ctx, name, state, reason))
+}
+
+// refusal marks an error after which it is certain that nothing was done.
+func refusal(err error) error {
 	if errors.Is(err, slurm.ErrRefused) || errors.Is(err, slurm.ErrAuth) {
 		return fmt.Errorf("%w: %w", control.ErrRejected, err)
 	}

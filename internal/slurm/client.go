@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,8 +27,7 @@ var (
 	ErrAuth = errors.New("slurmrestd refuses the token")
 	// ErrProtocol says that the answer is not what the API promises.
 	ErrProtocol = errors.New("answer of slurmrestd is not understood")
-	// ErrUnknownNode says that the controller has no such node. slurmrestd tells it
-	// with an empty list and status 200.
+	// ErrUnknownNode says that the controller has no such node.
 	ErrUnknownNode = errors.New("slurm has no such node")
 	// ErrRefused says that the controller did not do what was asked.
 	ErrRefused = errors.New("slurm refused")
@@ -70,6 +70,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	version string
+	listed  time.Time // when all nodes were last asked for, for what one of them said
 }
 
 // New returns a client; it connects with the first request.
@@ -106,30 +107,91 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return c.version, nil
 }
 
-// Node reads one node.
-func (c *Client) Node(ctx context.Context, name string) (Node, error) {
-	var answer struct {
-		Nodes  []Node  `json:"nodes"`
-		Errors []Error `json:"errors"`
+// answer is what slurmrestd says beside what it was asked for, with status 200 too (openapi_resp of its document).
+type answer struct {
+	Errors []Error `json:"errors"`
+}
+
+// err is what an answer complains of: then what it lists may not be all, or not be so.
+func (a answer) err() error {
+	if len(a.Errors) == 0 {
+		return nil
 	}
-	if err := c.Get(ctx, "node/"+url.PathEscape(name), &answer); err != nil {
+	if slices.ContainsFunc(a.Errors, Error.refuses) {
+		return fmt.Errorf("%w: %s", ErrRefused, a.Errors[0])
+	}
+	return fmt.Errorf("%w: %s", ErrProtocol, a.Errors[0])
+}
+
+// nodes are the nodes of an answer.
+type nodes struct {
+	answer
+	Nodes []Node `json:"nodes"`
+}
+
+func (n nodes) find(name string) (Node, bool) {
+	i := slices.IndexFunc(n.Nodes, func(n Node) bool { return n.Name == name })
+	if i < 0 {
+		return Node{}, false
+	}
+	return n.Nodes[i], true
+}
+
+// restAfter is how long the list of all nodes is not read again for what one of them says.
+const restAfter = 10 * time.Second
+
+// Node reads one node. One that is MIXED is asked for again after the list of all nodes was: of a node that is read
+// alone, slurmctld 24.11 goes on telling the CPUs that were in use when somebody last read the list, so that a drain
+// would never be seen to end.
+func (c *Client) Node(ctx context.Context, name string) (Node, error) {
+	n, err := c.node(ctx, name)
+	if err != nil || !slices.Contains(n.States(), "MIXED") {
+		return n, err
+	}
+	c.mu.Lock()
+	due := time.Since(c.listed) >= restAfter
+	if due {
+		c.listed = time.Now()
+	}
+	c.mu.Unlock()
+	if !due { // busy for a while longer does no harm
+		return n, nil
+	}
+	if err := c.Get(ctx, "nodes", &struct{}{}); err != nil {
 		return Node{}, err
 	}
-	for _, n := range answer.Nodes {
-		if n.Name == name {
-			return n, nil
-		}
+	return c.node(ctx, name)
+}
+
+func (c *Client) node(ctx context.Context, name string) (Node, error) {
+	if err := named(name); err != nil {
+		return Node{}, err
 	}
-	for _, e := range answer.Errors {
-		if e.Number != invalidNodeName { // the list may be empty for another reason
-			return Node{}, fmt.Errorf("%w: node %s: %s", ErrProtocol, name, e)
-		}
+	var one, all nodes
+	err := c.Get(ctx, "node/"+url.PathEscape(name), &one)
+	switch n, ok := one.find(name); {
+	case err != nil && !errors.Is(err, ErrUnknownNode):
+		return Node{}, err
+	case ok && len(one.Errors) == 0:
+		return n, nil
+	case ok || len(one.Errors) > 0 && !slices.ContainsFunc(one.Errors, Error.noNode):
+		return Node{}, fmt.Errorf("%w: node %s: %s", ErrProtocol, name, one.Errors[0])
+	}
+	// 24.11 says of a node that it does not know that reading it failed with "No error", which may be anything: the list
+	// of all nodes, read without an error, decides.
+	if err := c.Get(ctx, "nodes", &all); err != nil {
+		return Node{}, err
+	}
+	switch n, ok := all.find(name); {
+	case all.err() != nil:
+		return Node{}, fmt.Errorf("%w: nodes: %s", ErrProtocol, all.Errors[0])
+	case len(all.Nodes) == 0:
+		return Node{}, fmt.Errorf("%w: it lists no nodes at all", ErrProtocol)
+	case ok:
+		return n, nil
 	}
 	return Node{}, fmt.Errorf("%s: %w", name, ErrUnknownNode)
 }
-
-// invalidNodeName is ESLURM_INVALID_NODE_NAME (slurm_errno.h).
-const invalidNodeName = 2018
 
 // SetNode asks for a state of a node, DRAIN or RESUME, once; the reason goes with
 // a drain. An error that wraps ErrRefused, ErrAuth or ErrUnknownNode means that
@@ -160,19 +222,18 @@ func (c *Client) SetNode(ctx context.Context, name, state, reason string) error 
 	if err != nil {
 		return fmt.Errorf("set %s to %s: %w", name, state, err)
 	}
-	var answer struct {
-		Errors []Error `json:"errors"`
-	}
-	if err := json.Unmarshal(b, &answer); err != nil {
+	var says answer
+	if err := json.Unmarshal(b, &says); err != nil {
 		return fmt.Errorf("set %s to %s: %w: %w", name, state, ErrProtocol, err)
 	}
-	for _, e := range answer.Errors {
-		return fmt.Errorf("set %s to %s: %w: %s", name, state, ErrRefused, e)
+	if err := says.err(); err != nil {
+		return fmt.Errorf("set %s to %s: %w", name, state, err)
 	}
 	return nil
 }
 
-var apiPath = regexp.MustCompile(`"/slurm/(v0\.0\.(\d{2,3}))/jobs/?"`)
+// apiPath is the path of a version in its document; slurmrestd writes / as \/ since 23.11.
+var apiPath = regexp.MustCompile(`"\\?/slurm\\?/(v0\.0\.(\d{2,3}))\\?/jobs(?:\\?/)?"`)
 
 // detect asks which versions the daemon speaks and takes the newest.
 func (c *Client) detect(ctx context.Context) (string, error) {
@@ -253,8 +314,19 @@ func (c *Client) do(ctx context.Context, method, path string, send []byte) ([]by
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNetworkAuthenticationRequired:
 		return nil, fmt.Errorf("%w: %s%s: %s", ErrAuth, c.base, path, res.Status)
-	default:
-		return nil, fmt.Errorf("%w: %s%s: %s", ErrProtocol, c.base, path, res.Status)
+	default: // since v0.0.40 most complaints come with one of 4xx or 5xx too
+		var says answer
+		b, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+		switch {
+		case json.Unmarshal(b, &says) != nil || len(says.Errors) == 0:
+			return nil, fmt.Errorf("%w: %s%s: %s", ErrProtocol, c.base, path, res.Status)
+		case method == http.MethodGet && slices.ContainsFunc(says.Errors, Error.noNode):
+			return nil, fmt.Errorf("%w: %s%s: %s: %s", ErrUnknownNode, c.base, path, res.Status, says.Errors[0])
+		case method == http.MethodGet:
+			return nil, fmt.Errorf("%w: %s%s: %s: %s", ErrProtocol, c.base, path, res.Status, says.Errors[0])
+		default:
+			return nil, fmt.Errorf("%s%s: %s: %w", c.base, path, res.Status, says.err())
+		}
 	}
 	var buf bytes.Buffer
 	n, err := buf.ReadFrom(io.LimitReader(res.Body, c.opt.MaxBody+1))

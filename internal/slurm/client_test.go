@@ -29,12 +29,15 @@ func TestUserComesFromTheToken(t *testing.T) {
 	}
 }
 
-// daemon answers as slurmrestd does: an unknown node is an empty list.
+// daemon answers as slurmrestd does: an unknown node is an empty list, with or without a complaint.
 func daemon(t *testing.T, version string) (*httptest.Server, *[]string) {
 	var posts []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rest, ok := strings.CutPrefix(r.URL.Path, "/slurm/"+version+"/node/")
+		const n1 = `{"nodes":[{"name":"n1","state":["IDLE","DRAIN"],"reason":"auspex: x"}],"errors":[]}`
 		switch {
+		case r.URL.Path == "/slurm/"+version+"/nodes":
+			_, _ = w.Write([]byte(n1))
 		case !ok:
 			http.NotFound(w, r)
 		case r.Method == http.MethodPost:
@@ -48,7 +51,12 @@ func daemon(t *testing.T, version string) (*httptest.Server, *[]string) {
 			posts = append(posts, rest+" "+strings.Join(ask.State, "+")+" "+ask.Reason)
 			_, _ = w.Write([]byte(`{"errors":[]}`))
 		case rest == "n1":
-			_, _ = w.Write([]byte(`{"nodes":[{"name":"n1","state":["IDLE","DRAIN"],"reason":"auspex: x"}],"errors":[]}`))
+			_, _ = w.Write([]byte(n1))
+		case rest == "nope": // as 24.11 says it
+			_, _ = w.Write([]byte(`{"errors":[{"description":"Failure to query node nope","error_number":0,"error":"No error","source":"_dump_nodes"}]}`))
+		case rest == "gone": // as 22.05 does
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = w.Write([]byte(`{"errors":[{"error":"Invalid node name specified","errno":2018}],"nodes":[]}`))
 		default:
 			_, _ = w.Write([]byte(`{"nodes":[],"errors":[]}`))
 		}
@@ -57,7 +65,6 @@ func daemon(t *testing.T, version string) (*httptest.Server, *[]string) {
 	return srv, &posts
 }
 
-// The shapes of v0.0.43 are those of v0.0.42 as far as they are read here: nothing was recorded of it.
 func TestAnUnknownNodeIsAnErrorAndNothingIsSent(t *testing.T) {
 	for _, version := range []string{"v0.0.42", "v0.0.43"} {
 		t.Run(version, func(t *testing.T) { testUnknownNode(t, version) })
@@ -68,11 +75,13 @@ func testUnknownNode(t *testing.T, version string) {
 	srv, posts := daemon(t, version)
 	c := New(Options{URL: srv.URL, Version: version, Timeout: time.Minute})
 	t.Cleanup(c.Close)
-	if _, err := c.Node(t.Context(), "nope"); !errors.Is(err, ErrUnknownNode) {
-		t.Error(err)
-	}
-	if err := c.SetNode(t.Context(), "nope", "DRAIN", "r"); !errors.Is(err, ErrRefused) {
-		t.Error(err)
+	for _, name := range []string{"nope", "gone", "n2"} {
+		if _, err := c.Node(t.Context(), name); !errors.Is(err, ErrUnknownNode) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := c.SetNode(t.Context(), name, "DRAIN", "r"); !errors.Is(err, ErrRefused) || !errors.Is(err, ErrUnknownNode) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	if err := c.SetNode(t.Context(), "n1", "DRAIN", "auspex: because"); err != nil {
 		t.Error(err)
@@ -82,17 +91,152 @@ func testUnknownNode(t *testing.T, version string) {
 	}
 }
 
-// An empty list with status 200 is a node that is not known only where nothing else went wrong: who does not know
-// a node lets what ends its jobs go.
+// serve answers each path below the version's with one text, and what is asked to be changed with another.
+func serve(t *testing.T, version string, status int, says map[string]string) *Client {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := strings.TrimPrefix(r.URL.Path, "/slurm/"+version+"/")
+		if r.Method == http.MethodPost {
+			key = "POST"
+		}
+		text, ok := says[key]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		if key == "POST" {
+			w.WriteHeader(status)
+		}
+		_, _ = w.Write([]byte(text))
+	}))
+	t.Cleanup(srv.Close)
+	c := New(Options{URL: srv.URL, Version: version, Timeout: time.Minute})
+	t.Cleanup(c.Close)
+	return c
+}
+
+// Who does not know a node lets what ends its jobs go. So it is unknown only where a list of nodes that nothing is wrong with
+// does not have it.
 func TestAnAnswerWithErrorsIsNoUnknownNode(t *testing.T) {
-	for text, unknown := range map[string]bool{
-		`{"nodes":[],"errors":[{"error_number":2018,"error":"Invalid node name specified"}]}`:        true,
-		`{"nodes":[],"errors":[{"error_number":1800,"error":"Unable to contact slurm controller"}]}`: false,
+	const (
+		away    = `{"nodes":[],"errors":[{"error_number":1800,"error":"Unable to contact slurm controller"}]}`
+		invalid = `{"nodes":[],"errors":[{"error_number":2018,"error":"Invalid node name specified"}]}`
+		others  = `{"nodes":[{"name":"n2","state":["IDLE"]}],"errors":[]}`
+		none    = `{"nodes":[],"errors":[]}`
+		n1      = `{"name":"n1","state":["IDLE","DRAIN"]}`
+	)
+	for name, tc := range map[string]struct {
+		node, nodes string
+		want        error
+	}{
+		"another error":                  {away, others, ErrProtocol},
+		"an invalid name":                {invalid, others, ErrUnknownNode},
+		"an empty list":                  {none, others, ErrUnknownNode},
+		"a list with an error":           {invalid, away, ErrProtocol},
+		"an empty list of all":           {invalid, none, ErrProtocol},
+		"a list without nodes":           {`{}`, `{}`, ErrProtocol},
+		"the node beside an error":       {`{"nodes":[` + n1 + `],"errors":[{"error_number":9001,"error":"x"}]}`, others, ErrProtocol},
+		"a node that the list does have": {invalid, `{"nodes":[` + n1 + `]}`, nil},
 	} {
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }))
-		c := New(Options{URL: srv.URL, Version: "v0.0.42", Timeout: time.Minute})
-		if _, err := c.Node(t.Context(), "n1"); err == nil || errors.Is(err, ErrUnknownNode) != unknown || errors.Is(err, ErrProtocol) == unknown {
-			t.Errorf("%s: %v", text, err)
+		t.Run(name, func(t *testing.T) {
+			c := serve(t, "v0.0.42", http.StatusOK, map[string]string{"node/n1": tc.node, "nodes": tc.nodes})
+			if n, err := c.Node(t.Context(), "n1"); !errors.Is(err, tc.want) || err == nil && n.Name != "n1" || errors.Is(err, ErrUnknownNode) != errors.Is(tc.want, ErrUnknownNode) {
+				t.Errorf("%+v %v, want %v", n, err, tc.want)
+			}
+		})
+	}
+}
+
+// Status 200 is no success, and an error with it no refusal, unless it says that nothing was done.
+func TestWhatRESTRefusesIsToldFromWhatMayHaveHappened(t *testing.T) {
+	for says, want := range map[string]error{
+		`{"errors":[]}`: nil,
+		`{}`:            nil,
+		`{"errors":[{"error_number":2002,"error":"Access/permission denied","source":"_update_node","description":"x"}]}`: ErrRefused,
+		`{"errors":[{"error_number":2047,"error":"Invalid node state specified"}]}`:                                       ErrRefused,
+		`{"errors":[{"error_number":5004,"error":"Socket timed out on send/recv operation"}]}`:                            ErrProtocol,
+		`{"errors":[{"error_number":-1,"error":"x"}]}`:                                                                    ErrProtocol,
+		`<html>`: ErrProtocol,
+	} {
+		for _, status := range []int{http.StatusOK, http.StatusInternalServerError} {
+			c := serve(t, "v0.0.43", status, map[string]string{"node/n1": `{"nodes":[{"name":"n1","state":["IDLE"]}]}`, "POST": says})
+			want := want
+			if want == nil && status != http.StatusOK {
+				want = ErrProtocol
+			}
+			err := c.SetNode(t.Context(), "n1", "DRAIN", "x")
+			if !errors.Is(err, want) || errors.Is(err, ErrRefused) != errors.Is(want, ErrRefused) {
+				t.Errorf("%d %s: %v, want %v", status, says, err, want)
+			}
+		}
+	}
+}
+
+func TestAListOfJobsWithAnErrorIsNoIdleNode(t *testing.T) {
+	for says, want := range map[string]int{
+		`{"jobs":[],"errors":[],"warnings":[{"description":"Zero jobs to dump"}]}`:                       0,
+		`{"jobs":[{"job_id":7,"user_name":"ann","job_state":["RUNNING"],"nodes":"n[1-2]"}]}`:             1,
+		`{"jobs":[],"errors":[{"error_number":5004,"error":"Socket timed out on send/recv operation"}]}`: -1,
+		`{}`: -1,
+	} {
+		jobs, err := serve(t, "v0.0.43", http.StatusOK, map[string]string{"jobs": says}).Running(t.Context(), "n1")
+		if want < 0 && !errors.Is(err, ErrProtocol) || want >= 0 && (err != nil || len(jobs) != want) {
+			t.Errorf("%s: %+v, %v", says, jobs, err)
+		}
+	}
+}
+
+// A node that is read alone shows the CPUs that were in use when somebody read the list.
+func TestAMixedNodeIsReadAgainAfterTheList(t *testing.T) {
+	listed := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch state := "MIXED"; r.URL.Path {
+		case "/slurm/v0.0.42/nodes":
+			listed++
+			_, _ = w.Write([]byte(`{"nodes":[]}`))
+		case "/slurm/v0.0.42/node/n1":
+			if listed == 1 {
+				state = "IDLE"
+			}
+			_, _ = w.Write([]byte(`{"nodes":[{"name":"n1","state":["` + state + `","DRAIN"]}]}`))
+		case "/slurm/v0.0.42/node/n2":
+			_, _ = w.Write([]byte(`{"nodes":[{"name":"n2","state":["MIXED","DRAIN"]}]}`))
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	c := New(Options{URL: srv.URL, Version: "v0.0.42", Timeout: time.Minute})
+	t.Cleanup(c.Close)
+	if n, err := c.Node(t.Context(), "n1"); err != nil || n.State[0] != "IDLE" {
+		t.Errorf("%+v %v", n, err)
+	}
+	for range 3 { // the list is large: many nodes that are drained do not read it many times
+		if n, err := c.Node(t.Context(), "n2"); err != nil || n.State[0] != "MIXED" {
+			t.Errorf("%+v %v", n, err)
+		}
+	}
+	if listed != 1 {
+		t.Errorf("the list was read %d times", listed)
+	}
+}
+
+// Since 23.11 the document has its slashes escaped.
+func TestTheNewestVersionOfTheDocumentIsTaken(t *testing.T) {
+	for document, want := range map[string]string{
+		`{"paths":{"/slurm/v0.0.38/jobs":{}}}`: "v0.0.38",
+		`{"paths":{"\/slurm\/v0.0.41\/jobs\/":{},"\/slurm\/v0.0.43\/jobs\/":{},"\/slurm\/v0.0.42\/jobs\/":{}}}`: "v0.0.43",
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/openapi/v3" {
+				http.NotFound(w, r)
+				return
+			}
+			_, _ = w.Write([]byte(document))
+		}))
+		c := New(Options{URL: srv.URL, Timeout: time.Minute})
+		if got, err := c.Version(t.Context()); err != nil || got != want {
+			t.Errorf("%s: %s %v", document, got, err)
 		}
 		c.Close()
 		srv.Close()

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"fmt"
 	"slices"
 )
 
@@ -17,13 +18,20 @@ type Job struct {
 // Running returns the jobs that have a node now, those on their way out included. The controller
 // lists all of its jobs; a host list that cannot be read is an error, since it may name the node.
 func (c *Client) Running(ctx context.Context, node string) (out []Job, err error) {
-	var answer struct {
-		Jobs []Job `json:"jobs"`
+	var all struct {
+		answer
+		Jobs *[]Job `json:"jobs"`
 	}
-	if err := c.Get(ctx, "jobs", &answer); err != nil {
+	if err := c.Get(ctx, "jobs", &all); err != nil {
 		return nil, err
 	}
-	return having(answer.Jobs, node)
+	if len(all.Errors) > 0 { // an empty list beside an error says nothing of the node
+		return nil, fmt.Errorf("%w: jobs: %s", ErrProtocol, all.Errors[0])
+	}
+	if all.Jobs == nil {
+		return nil, fmt.Errorf("%w: it lists no jobs, not even none", ErrProtocol)
+	}
+	return having(*all.Jobs, node)
 }
 
 // having returns those jobs that have a node.

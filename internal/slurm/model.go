@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -71,6 +72,7 @@ type Node struct {
 	Reason  string `json:"reason"`
 	Changed Number `json:"reason_changed_at"`
 	User    string `json:"reason_set_by_user"`
+	Boot    Number `json:"boot_time"` // by the node's clock; not set where scontrol writes lines
 }
 
 // States returns base state and flags in upper case, in order.
@@ -91,9 +93,28 @@ type Error struct {
 	Description string `json:"description"`
 	Message     string `json:"error"`
 	Number      int    `json:"error_number"`
+	Errno       int    `json:"errno"` // v0.0.38
 }
+
+// The numbers of errors that say that nothing was done (slurm_errno.h), which slurmrestd gives with its words.
+const (
+	errAccessDenied    = 2002
+	errUserMissing     = 2010
+	errInvalidNodeName = 2018
+)
+
+// refuses reports whether the controller has done nothing for certain.
+func (e Error) refuses() bool {
+	return slices.Contains([]int{errAccessDenied, errUserMissing, errInvalidNodeName}, e.number()) ||
+		slices.ContainsFunc(refusals, func(r string) bool { return strings.Contains(e.Message, r) })
+}
+
+// noNode reports whether it can be said of a node that the controller does not have.
+func (e Error) noNode() bool { return e.number() == errInvalidNodeName || e.number() == 0 }
+
+func (e Error) number() int { return cmp.Or(e.Number, e.Errno) }
 
 // String says number, error and description.
 func (e Error) String() string {
-	return strings.TrimSpace(fmt.Sprintf("%d %s %s", e.Number, e.Message, e.Description))
+	return strings.TrimSpace(fmt.Sprintf("%d %s %s", e.number(), e.Message, e.Description))
 }

@@ -166,12 +166,22 @@ func (s *Scontrol) SetNode(ctx context.Context, name, state, reason string) erro
 var refusals = []string{"Invalid node name", "Invalid node state", "Access/permission denied", "Invalid user id", "Requested operation is presently disabled"}
 
 func (s *Scontrol) update(ctx context.Context, name, state, reason string) error {
-	if err := named(name); err != nil {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
-	}
 	args := []string{"update", "NodeName=" + name, "State=" + state}
 	if reason != "" {
 		args = append(args, "Reason="+plain(reason))
+	}
+	return s.change(ctx, name, "set "+name+" to "+state, args...)
+}
+
+// Reboot asks for the restart of a node by Slurm's RebootProgram, once, when nothing runs there. A drain stays, and its
+// reason becomes this one. Its errors are those of [Client.SetNode].
+func (s *Scontrol) Reboot(ctx context.Context, name, reason string) error {
+	return s.change(ctx, name, "reboot "+name, "reboot", "reason="+plain(reason), name)
+}
+
+func (s *Scontrol) change(ctx context.Context, name, what string, args ...string) error {
+	if err := named(name); err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	_, failed, err := s.run(ctx, args...)
 	if err == nil && failed != "" {
@@ -181,7 +191,7 @@ func (s *Scontrol) update(ctx context.Context, name, state, reason string) error
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("set %s to %s: %w", name, state, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"auspex/internal/slurm/slurmtest"
 )
 
 // command is an scontrol of a few lines of shell, and the file with what it was asked.
@@ -182,21 +183,14 @@ func TestAReasonIsOneWordForAShellBehindSSH(t *testing.T) {
 	}
 }
 
-// realCommand is the scontrol of test/peers/slurm.sh.
-func realCommand(t *testing.T) *Scontrol {
-	t.Helper()
-	conf := os.Getenv("SLURM_CONF")
-	if conf == "" {
-		if os.Getenv("AUSPEX_E2E") == "1" {
-			t.Fatal("SLURM_CONF is not set: test/e2e.sh starts the peer and sets it")
-		}
-		t.Skip("SLURM_CONF is not set: run `make e2e` to test against this peer")
+func TestTheRealControllerIsDrainedAndResumedThroughScontrol(t *testing.T) {
+	for _, c := range slurmtest.Clusters(t) {
+		t.Run(c.Release, func(t *testing.T) { testReal(t, c) })
 	}
-	return &Scontrol{Command: append(strings.Fields(os.Getenv("SLURM_RUN")), "scontrol"), Timeout: time.Minute}
 }
 
-func TestTheRealControllerIsDrainedAndResumedThroughScontrol(t *testing.T) {
-	s := realCommand(t)
+func testReal(t *testing.T, c slurmtest.Cluster) {
+	s := &Scontrol{Command: c.Command("scontrol"), Timeout: time.Minute}
 	const node, reason = "gpu4", "auspex: act-1 gpu.fallen_off_bus on gpu4/gpu2"
 	t.Cleanup(func() { _ = s.update(context.WithoutCancel(t.Context()), node, "RESUME", "") })
 	is := func(drained bool) {
@@ -222,20 +216,8 @@ func TestTheRealControllerIsDrainedAndResumedThroughScontrol(t *testing.T) {
 		t.Fatal(err)
 	}
 	is(false)
-	run := func(args ...string) string {
-		t.Helper()
-		argv := append(strings.Fields(os.Getenv("SLURM_RUN")), args...)
-		out, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %v: %s", args, err, out)
-		}
-		return strings.TrimSpace(string(out))
-	}
-	id := run("sbatch", "--parsable", "-D", "/tmp", "-o", "/dev/null", "-w", node, "--job-name=x JobState=COMPLETED NodeList=none", "--wrap=sleep 600")
-	t.Cleanup(func() {
-		argv := append(strings.Fields(os.Getenv("SLURM_RUN")), "scancel", id)
-		_ = exec.CommandContext(context.WithoutCancel(t.Context()), argv[0], argv[1:]...).Run()
-	})
+	id := c.Run(t, "sbatch", "--parsable", "-D", "/tmp", "-o", "/dev/null", "-w", node, "--job-name=x JobState=COMPLETED NodeList=none", "--wrap=sleep 600")
+	t.Cleanup(func() { c.Run(t, "scancel", id) })
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		jobs, err := s.Running(t.Context(), node)
@@ -248,6 +230,7 @@ func TestTheRealControllerIsDrainedAndResumedThroughScontrol(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%+v", jobs)
 		}
+		time.Sleep(100 * time.Millisecond) // of a cluster that others ask too
 	}
 	if jobs, err := s.Running(t.Context(), "gpu3"); err != nil || len(jobs) != 0 {
 		t.Errorf("%+v %v", jobs, err)

@@ -5,7 +5,7 @@ set -uo pipefail
 cd "$(dirname "$0")"
 cache=${PEERS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/auspex-peers}
 mkdir -p "$cache"
-all=(kafka chromium ipmi slurm postgres sushy sushytools cloudinit schemathesis promtool alertmanager kube tinkerbell)
+all=(kafka chromium ipmi slurm slurm24 postgres sushy sushytools cloudinit schemathesis promtool alertmanager kube tinkerbell)
 names=("${@:-${all[@]}}")
 declare -A job
 compiled=(promtool alertmanager kube tinkerbell)
@@ -18,5 +18,8 @@ done
 failed=
 for n in $built; do one "$n" || failed+=" $n"; done
 for n in "${!job[@]}"; do wait "${job[$n]}" || failed+=" $n"; done
+# A chroot cannot be made everywhere: e2e.sh says so, and goes without.
+for n in $failed; do [ $n != slurm24 ] || echo "install of slurm24 failed: $(tail -1 "$cache/install-$n.log")"; done
+failed=${failed// slurm24/}
 for n in $failed; do echo "install of $n failed:" >&2; tail -5 "$cache/install-$n.log" >&2; done
 [ -z "$failed" ]

@@ -333,12 +333,17 @@ func (c *Controller) getNodes(w http.ResponseWriter, r *http.Request) {
 
 func (c *Controller) getNode(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
-	out := []nodeJSON{} // an unknown node is no error for slurmrestd
-	if n, ok := c.byName[r.PathValue("name")]; ok {
+	var out []nodeJSON
+	name := r.PathValue("name")
+	if n, ok := c.byName[name]; ok {
 		out = append(out, c.renderNode(n))
 	}
 	now := c.now
 	c.mu.Unlock()
+	if out == nil { // as 24.11 says it
+		c.reply(w, r, http.StatusOK, answer{}, restError{Description: "Failure to query node " + name, Error: "No error", Source: "_dump_nodes"})
+		return
+	}
 	c.reply(w, r, http.StatusOK, answer{"nodes": out, "last_update": unix(now)})
 }
 

@@ -146,7 +146,7 @@ func TestAnswersToWrongRequests(t *testing.T) {
 	}{
 		{"no token", "GET", "/nodes", "", nil, 401, false},
 		{"a bad token", "GET", "/nodes", "guess", nil, 511, true},
-		{"an unknown node is an empty list", "GET", "/node/nosuch", "secret", nil, 200, false},
+		{"an unknown node is an error with status 200", "GET", "/node/nosuch", "secret", nil, 200, true},
 		{"an unknown node cannot be drained", "POST", "/node/nosuch", "secret", map[string]any{"state": []string{"DRAIN"}}, 500, true},
 		{"an unknown state", "POST", "/node/gpu-r01-01", "secret", map[string]any{"state": []string{"NAP"}}, 500, true},
 		{"a body that is no object", "POST", "/node/gpu-r01-01", "secret", []int{1}, 400, true},

@@ -121,6 +121,7 @@ export const en = {
   'step.would_reset': 'Would reset {gpus} of {server} through its agent; no process has them open now.',
   'step.would_reset_held': 'Would reset {gpus} of {server} through its agent. Now {held}; that must end before.',
   'step.would_reboot': 'Would reboot {server} through its agent.',
+  'step.would_reboot_slurm': 'Would have Slurm reboot {server}; it is {states} now.',
   'step.agent_unaware': 'The agent of {server} knows nothing of this step.',
   'step.agent_at_it': 'The agent of {server} is at it.',
   'step.agent_says': 'The agent of {server} says: {words}',

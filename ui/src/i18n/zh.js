@@ -118,6 +118,7 @@ export const zh = {
   'step.would_reset': '将通过代理复位 {server} 的 {gpus}；目前没有进程占用。',
   'step.would_reset_held': '将通过代理复位 {server} 的 {gpus}；须先结束占用：{held}。',
   'step.would_reboot': '将通过代理重启 {server}。',
+  'step.would_reboot_slurm': '将由 Slurm 重启 {server}；当前为 {states}。',
   'step.agent_unaware': '{server} 的代理不知道这一步骤。',
   'step.agent_at_it': '{server} 的代理正在执行。',
   'step.agent_says': '{server} 的代理报告：{words}',
