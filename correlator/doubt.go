@@ -2,6 +2,7 @@ package correlator
 
 import (
 	"container/heap"
+	"slices"
 
 	"auspex/schemas/faults/propagation"
 )
@@ -48,6 +49,7 @@ func (e *ledger) doubt(inc *incident) bool {
 		s.inc = inc
 	}
 	inc.root.inc = inc
+	e.warmUp(inc)
 	e.change(inc)
 	return true
 }
@@ -72,9 +74,17 @@ func (inc *incident) lend() (back func()) {
 // keepWarm remembers an incident that was taken back, or merged into another.
 func (e *ledger) keepWarm(inc, into *incident) {
 	if inc.told == (told{}) || inc.outbreak != nil || !inc.repaired.IsZero() {
+		e.cool(inc)
 		return
 	}
-	inc.withdrawn, inc.into = e.now, into
+	inc.into = into
+	e.warmUp(inc)
+}
+
+// warmUp notes as what causes an incident could go on.
+func (e *ledger) warmUp(inc *incident) {
+	e.cool(inc)
+	inc.withdrawn = e.now
 	resource, fault := e.cause(inc)
 	inc.warmAs = append(inc.warmAs[:0], causeKey{inc.told.resource, inc.told.fault}, causeKey{resource, fault})
 	for _, r := range inc.oneOf { // the root among parts that nothing told apart
@@ -85,32 +95,42 @@ func (e *ledger) keepWarm(inc, into *incident) {
 	}
 }
 
-// goesOn opens the incident of a cause again that was taken back or merged while it is warm. It returns nil where there
-// is none; what comes after a repair is new.
-func (e *ledger) goesOn(cause causeKey) *incident {
+// goesOn returns the incident of a cause that goes on: one in doubt, which other signs spoke for so far, or one that was
+// taken back or merged and is opened again while it is warm. It returns nil where there is none; what comes after a repair is new.
+func (e *ledger) goesOn(cause causeKey, took []*incident) *incident {
 	inc := e.warm[cause]
-	if inc == nil || e.cold(inc) {
+	if inc == nil || e.cold(inc) || slices.Contains(took, inc) {
 		return nil
 	}
 	e.cool(inc)
+	if inc.unsure = true; !inc.gone {
+		for _, s := range inc.signs {
+			s.inc = nil
+		}
+		if inc.root.inc == inc {
+			inc.root.inc = nil
+		}
+		return inc
+	}
 	if inc.told.gone {
 		inc.reopened++
 	}
-	inc.gone, inc.mergedInto, inc.into, inc.unsure = false, "", nil, true
+	inc.gone, inc.mergedInto, inc.into = false, "", nil
 	e.open = append(e.open, inc)
 	return inc
 }
 
 // cold says whether what comes of the cause of an incident is new.
 func (e *ledger) cold(inc *incident) bool {
-	return e.now.Sub(inc.withdrawn) > e.wait.Cleared || inc.into != nil && (!inc.into.repaired.IsZero() || !inc.into.closed.IsZero())
+	return !inc.repaired.IsZero() || !inc.closed.IsZero() || e.now.Sub(inc.withdrawn) > e.wait.Cleared || inc.into != nil && (!inc.into.repaired.IsZero() || !inc.into.closed.IsZero())
 }
 
-// cool forgets that an incident was warm.
+// cool forgets as what causes an incident could go on.
 func (e *ledger) cool(inc *incident) {
 	for _, k := range inc.warmAs {
 		if e.warm[k] == inc {
 			delete(e.warm, k)
 		}
 	}
+	inc.warmAs = inc.warmAs[:0]
 }

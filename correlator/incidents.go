@@ -360,7 +360,7 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 			named(func(inc *incident) bool { return causeKey{inc.told.resource, inc.told.fault} == cause }) {
 			continue
 		}
-		if inc := e.goesOn(cause); inc != nil {
+		if inc := e.goesOn(cause, took); inc != nil {
 			took, names[i] = append(took, inc), inc
 		}
 	}
@@ -425,7 +425,11 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 		if inc.peers != nil && inc.left == 0 && (g.root == nil || g.root.fault.Name != inc.root.fault.Name) {
 			inc.left = e.crowds + 1
 		}
-		inc.root, inc.where, inc.doubted = g.root, g.where, time.Time{}
+		if inc.doubtful() {
+			inc.doubted = time.Time{}
+			e.cool(inc)
+		}
+		inc.root, inc.where = g.root, g.where
 		inc.hold(g.signs)
 		if g.root != nil {
 			g.root.inc = inc
