@@ -117,7 +117,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 			byJob: map[node][]jobLink{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
 			windows: windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)},
 		},
-		ids: ids, wait: DefaultCloseAfter(), alike: map[string]*peers{}, strays: map[strayKey]*stray{}, composer: composer{m: model, said: wordings{}}, inputLost: model.SignNamed("psu_input"),
+		ids: ids, wait: DefaultCloseAfter(), alike: map[string]*peers{}, warm: map[causeKey]*incident{}, strays: map[strayKey]*stray{}, composer: composer{m: model, said: wordings{}}, inputLost: model.SignNamed("psu_input"),
 	}}
 	most := widest{}
 	e.kindMet = make([]uint32, len(model.Signs))

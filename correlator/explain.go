@@ -119,6 +119,7 @@ type view struct {
 	window    *window // of maintenance: it began within, or has outlasted it
 	inWindow  bool
 	outlasted bool
+	reopened  int
 	target    string // of the recommendation
 }
 
@@ -158,7 +159,7 @@ func (e *ledger) view(inc *incident, root node) *view {
 	v := &e.viewed
 	*v = view{
 		affected: v.affected[:0], workloads: v.workloads[:0], groups: v.groups[:0], // in the room of the last
-		incident: inc.seq, node: root, fault: fault, resource: e.g.name[root], part: e.leafName(root), kind: e.g.kindOf(root),
+		incident: inc.seq, reopened: inc.reopened, node: root, fault: fault, resource: e.g.name[root], part: e.leafName(root), kind: e.g.kindOf(root),
 	}
 	v.server, v.index = v.resource, number(v.part)
 	if s := e.g.server(root); s != none {
@@ -536,6 +537,8 @@ func (v *view) fact(m *propagation.Model, g *group, name string) any {
 		return v.inWindow
 	case "outlasted":
 		return v.outlasted
+	case "reopened":
+		return v.reopened
 	case "equals":
 		return len(v.equals)
 	case "equal_parts":

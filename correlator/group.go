@@ -146,7 +146,7 @@ func (e *hypotheses) layout(x *solver.Cause, h *suspect, index func(*sign) int32
 	if x.Latest = x.Onset; !x.Timed {
 		x.Latest = e.span(h.hi)
 	}
-	if h.inc != nil && !h.inc.gone {
+	if h.kept() {
 		x.Kept = h.inc.seq
 	}
 	x.Missed = e.missed(h)
@@ -200,7 +200,7 @@ func (e *hypotheses) bound(h *suspect) float64 {
 // boundOf is bound over some of the signs.
 func (e *hypotheses) boundOf(h *suspect, pick func(*sign) bool) float64 {
 	total := h.prior
-	if h.inc != nil && !h.inc.gone {
+	if h.kept() {
 		total += solver.KeepBonus
 	}
 	for c := range h.classes {
@@ -264,17 +264,20 @@ func (e *hypotheses) couldBe(h *suspect) bool {
 				g.Lost = e.blamed(h)
 			}
 			h.base = e.cover.Score(&g, 0)
-			h.still().unfed = e.unfedSum
+			h.still().unfed, h.still().fits = e.unfedSum, e.losses
 		}
 		if credible && h.base <= 0 {
 			if b := e.bound(h); b <= 0 {
 				h.base = b
 			}
 		}
-		h.weighed = stampOf(e.now)
+		h.weighed, h.unmuted = stampOf(e.now), false
 	}
 	return h.base > 0 || h.accepted || h.inc != nil || h.needed || h.fault.Is != "" && e.expected(h)
 }
+
+// kept says whether a suspect was decided before.
+func (h *suspect) kept() bool { return h.inc != nil && !h.inc.gone }
 
 // expected says whether a blamed cause could have brought about the state that a
 // suspect is, of which its own signs are too weak to say so.
@@ -296,8 +299,8 @@ func (e *hypotheses) expected(h *suspect) bool {
 
 // otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
 func (e *hypotheses) otherwise(h *suspect) bool {
-	return len(e.contact.all) > 0 && (h.restated || e.witness(h)) || h.dark && h.still().unfed != e.unfedSum ||
-		h.calm != nil && h.calm.known && h.calm.lost != e.losses || e.dueSince(h, h.weighed.time())
+	return h.unmuted || (len(e.contact.all) > 0 || h.mutes != 0) && (h.restated || e.witness(h)) || h.dark && h.still().unfed != e.unfedSum ||
+		h.calm != nil && h.calm.fits != e.losses || e.dueSince(h, h.weighed.time())
 }
 
 // blamed returns the suppliers that are blamed, but for those that stand in the group

@@ -2,6 +2,7 @@ package correlator
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -72,6 +73,7 @@ func (e *Engine) sweep() {
 			i++
 		}
 	}
+	maps.DeleteFunc(e.warm, func(_ causeKey, inc *incident) bool { return e.cold(inc) })
 	e.aftermaths = slices.DeleteFunc(e.aftermaths, func(a aftermath) bool { return e.now.Sub(a.to) > lateRead })
 	e.forgetOld()
 }
@@ -154,6 +156,7 @@ type ledger struct {
 	nearby     []*incident       // scratch
 	gatherings []*incident
 	aftermaths []aftermath
+	warm       map[causeKey]*incident // what was taken back or merged not long ago
 	strays     map[strayKey]*stray
 	incSeq     int
 	changed    queue
@@ -194,6 +197,11 @@ type incident struct {
 	pieces       map[string]bool // faults of which others were taken for parts of this one
 	crowd        int             // others of the same fault that began near it, when it was judged
 	gone         bool
+	doubted      time.Time // since when its cause has not paid
+	withdrawn    time.Time // when it was taken back or merged
+	into         *incident // into which; nil: it was taken back
+	warmAs       []causeKey
+	reopened     int    // times that it went on after that
 	claim        int    // scratch
 	met          uint32 // pass over a component in which its signs were met
 
@@ -337,11 +345,23 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 	}
 	names := make([]*incident, len(list))
 	for i, g := range list { // what a cause was told as is its own, wherever most of the events go
-		for _, inc := range before {
-			if g.root != nil && inc.root == g.root && !slices.Contains(took, inc) {
-				took, names[i] = append(took, inc), inc
-				break
+		if g.root == nil {
+			continue
+		}
+		named := func(is func(*incident) bool) bool {
+			k := slices.IndexFunc(before, func(inc *incident) bool { return is(inc) && !slices.Contains(took, inc) })
+			if k >= 0 {
+				took, names[i] = append(took, before[k]), before[k]
 			}
+			return k >= 0
+		}
+		cause := causeKey{e.g.name[g.root.node], g.root.fault.Name}
+		if named(func(inc *incident) bool { return inc.root == g.root }) ||
+			named(func(inc *incident) bool { return causeKey{inc.told.resource, inc.told.fault} == cause }) {
+			continue
+		}
+		if inc := e.goesOn(cause, took); inc != nil {
+			took, names[i] = append(took, inc), inc
 		}
 	}
 	for i, g := range list {
@@ -359,6 +379,9 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 		}
 		var best *incident
 		for _, inc := range before {
+			if inc.doubtful() && 2*count[inc] <= inc.reports { // most of it goes elsewhere, or nowhere
+				continue
+			}
 			if count[inc] > 0 && !slices.Contains(took, inc) && (best == nil || count[inc] > count[best]) {
 				best = inc
 			}
@@ -402,10 +425,15 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 		if inc.peers != nil && inc.left == 0 && (g.root == nil || g.root.fault.Name != inc.root.fault.Name) {
 			inc.left = e.crowds + 1
 		}
+		if inc.doubtful() {
+			inc.doubted = time.Time{}
+			e.cool(inc)
+		}
 		inc.root, inc.where = g.root, g.where
 		inc.hold(g.signs)
 		if g.root != nil {
 			g.root.inc = inc
+			delete(e.warm, causeKey{e.g.name[g.root.node], g.root.fault.Name})
 		}
 		for _, s := range g.signs {
 			s.inc = inc
@@ -424,13 +452,16 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 		}
 	}
 	for _, inc := range before {
-		if slices.Contains(took, inc) {
+		if slices.Contains(took, inc) || e.doubt(inc) {
 			continue
 		}
 		inc.gone = true
 		inc.hold(nil)
 		if s := successor[inc]; s != nil {
 			inc.mergedInto = s.id
+			e.keepWarm(inc, s)
+		} else {
+			e.keepWarm(inc, nil)
 		}
 		e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
 		e.change(inc)
@@ -546,6 +577,7 @@ func (e *ledger) close(inc *incident) {
 // its machine, which of them, and what else it could be.
 func (e *ledger) confidence(inc *incident) (_ float64, oneOf []string, alternatives []schemas.Cause) {
 	h := inc.root
+	defer inc.lend()()
 	e.judging = true
 	g := e.around(h, inc.signs)
 	e.judging = false

@@ -247,6 +247,7 @@ func (e *ledger) absorb(whole, o *incident) {
 		e.spread(whole, s)
 	}
 	o.gone, o.signs, o.mergedInto = true, nil, whole.id
+	e.keepWarm(o, whole)
 	e.open = slices.DeleteFunc(e.open, func(x *incident) bool { return x == o })
 	e.change(o)
 }
@@ -477,6 +478,7 @@ func (e *ledger) leave(o *incident, s *sign, to *incident) {
 		o.root.inc = nil
 	}
 	o.gone, o.mergedInto = true, to.id
+	e.keepWarm(o, to)
 	e.open = slices.DeleteFunc(e.open, func(x *incident) bool { return x == o })
 }
 

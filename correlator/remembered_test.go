@@ -3,9 +3,11 @@ package correlator
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
+	"auspex/correlator/solver"
 	"auspex/internal/stormgen"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -143,5 +145,46 @@ func TestAnOpenIncidentWithoutNewsCostsNothing(t *testing.T) {
 	}
 	if most := uint64(4 * st.Signs); st.Swept > most {
 		t.Errorf("%d signs were gone over in ten hours, want at most %d", st.Swept, most)
+	}
+}
+
+// What a suspect was found to weigh is what it weighs, unless it is known to have changed: whatever has
+// a say in it, of signs that ended unheard, of contact, and of what is lost on the way.
+func TestWhatASuspectWeighedIsWhatItWeighs(t *testing.T) {
+	for _, name := range []string{"tiny", "unfed", "rails"} {
+		for _, o := range []stormgen.Options{
+			{Seed: 5, Profile: stormgen.Chain, Faults: 4, Noise: 40},
+			{Seed: 2, Profile: stormgen.Dirty, Faults: 5, Noise: 40},
+		} {
+			t.Run(name+" "+string(o.Profile), func(t *testing.T) {
+				t.Parallel()
+				st, _ := drawStorm(t, shapeNamed(name), o)
+				e := NewEngine(propagation.Default(), st.Topology, nil)
+				asked := 0
+				for i := range st.Events {
+					e.Add(&st.Events[i])
+					if i%20 != 19 {
+						continue
+					}
+					for _, list := range e.spots.lists {
+						for _, p := range list {
+							h := p.suspect
+							if h == nil || h.base <= 0 || h.weighed == 0 || apart(e.now, h.weighed.time()) < settle || e.otherwise(h) {
+								continue
+							}
+							was := h.base
+							h.unweigh()
+							e.couldBe(h)
+							if asked++; h.base != was && math.Abs(math.Abs(h.base-was)-solver.KeepBonus) > 1e-9 { // that it was decided is no evidence
+								t.Fatalf("event %d: %s of %s weighs %.3f, not %.3f", i, h.fault.Name, e.g.name[h.node], h.base, was)
+							}
+						}
+					}
+				}
+				if asked < 5 {
+					t.Errorf("only %d were asked", asked)
+				}
+			})
+		}
 	}
 }

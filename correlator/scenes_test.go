@@ -762,3 +762,48 @@ func TestPiecesOfWhatIsKnownGoToIt(t *testing.T) {
 		})
 	}
 }
+
+// A server that is restarted on purpose takes its link with it each time: the far end sees it go down and up again and
+// again, and calls that flapping. Of a server that was not restarted, it is.
+func TestPlannedRestartsAreNoLinkThatFlaps(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build(), unfed.Build()} {
+		if w.Leaves == 0 {
+			continue
+		}
+		for _, times := range []int{2, 3} {
+			t.Run(fmt.Sprintf("%s/%d restarts", w.Name, times), func(t *testing.T) {
+				s, host := &scene{}, w.Host(0, 1)
+				ports := func(sec float64, what string, sev schemas.Severity, state ...string) {
+					for k := range w.NICs {
+						s.at(sec+0.1*float64(k), "gnmi", w.PortOf(0, 1, k), what, sev, state...)
+					}
+				}
+				for i := range times {
+					sec := 240 * float64(i)
+					s.at(sec, "kmsg", host, "host.reboot/planned", schemas.SeverityInfo)
+					ports(sec+3, "port.down", failed, up)
+					s.at(sec+20, "collector", host, "agent.unreachable", failed, up)
+					ports(sec+70, "port.down", schemas.SeverityInfo, down)
+					s.at(sec+90, "collector", host, "agent.unreachable", schemas.SeverityInfo, down)
+				}
+				ports(240*float64(times-1)+75, "port.flap", warned)
+				if got := final(w.Topology, s, 40*time.Minute); len(got) > 0 {
+					t.Errorf("restarts open\n%s", verdict(got))
+				}
+			})
+		}
+		t.Run(w.Name+"/none", func(t *testing.T) {
+			s, port := &scene{}, w.PortOf(0, 1, 0)
+			s.at(0, "kmsg", w.Host(0, 0), "host.reboot/planned", schemas.SeverityInfo)
+			for i := range 3 {
+				s.at(40*float64(i), "gnmi", port, "port.down", failed, up)
+				s.at(40*float64(i)+5, "gnmi", port, "port.down", schemas.SeverityInfo, down)
+			}
+			s.at(90, "gnmi", port, "port.flap", warned)
+			got := final(w.Topology, s, 40*time.Minute)
+			if len(got) != 1 || got[0].RootCause.Fault != "network.link_flap" {
+				t.Errorf("got\n%s", verdict(got))
+			}
+		})
+	}
+}

@@ -400,6 +400,9 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		} else { // the incident keeps the old one, which has ended unheard
 			s.up = false
 			e.signs.remove(s)
+			for _, l := range s.links {
+				l.to.unweigh()
+			}
 		}
 		s = nil
 	}

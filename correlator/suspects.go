@@ -84,6 +84,7 @@ type suspect struct {
 	accepted bool
 	restated bool  // its signs are others than when mute was counted, or say other things
 	muted    bool  // some could be
+	unmuted  bool  // these are others than when it was weighed
 	at       int32 // in a group, from 1
 	laidOut  int32 // in Engine.laid, from 1
 	fault    *propagation.Fault
@@ -163,6 +164,7 @@ type calm struct {
 	devices     []node          // sorted
 	darks       [][]solver.Dark // by class, of parts that could not speak without power; nil: there were none
 	unfed       uint64          // the suppliers that were blamed when it was weighed, where that matters
+	fits        int             // of how many changes of the fits its weight is
 }
 
 // still returns what is calm of a suspect, known or not.

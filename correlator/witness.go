@@ -365,7 +365,7 @@ func (e *hypotheses) witness(h *suspect) (others bool) {
 	e.heardIn = h.witnesses(e.heardIn)
 	if others = !slices.Equal(e.heardIn[:n], e.heardIn[n:]); others {
 		h.stir()
-		h.restated = false
+		h.restated, h.unmuted = false, true
 	}
 	return others
 }

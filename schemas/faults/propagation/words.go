@@ -50,7 +50,7 @@ var incidentFacts = map[string]sentence.Type{
 	"clue": sentence.Phrase, "has_clue": sentence.Truth, "alternative": sentence.Words, "alternative_title": sentence.Phrase,
 	"heals": sentence.Truth, "other_feeds": sentence.Number, "other_feed": sentence.Words, "carried": sentence.Truth, "left_out": sentence.Number,
 	"window": sentence.Words, "window_by": sentence.Words, "window_end": sentence.Words, "in_window": sentence.Truth, "outlasted": sentence.Truth,
-	"equals": sentence.Number, "equal_parts": sentence.Words,
+	"equals": sentence.Number, "equal_parts": sentence.Words, "reopened": sentence.Number,
 }
 
 // Facts of a sign in an incident: as {name} in a sentence of it, as {sign.name} elsewhere.
