@@ -2118,16 +2118,19 @@ type CreatedAllocation struct {
 
 // NewAllocation: One of `server_id`, `server_ids`, `gpu_ids` and `wish`.
 type NewAllocation struct {
-	EndTime   time.Time     `json:"end_time,omitzero"` // Absent is open
-	GPUIDs    []string      `json:"gpu_ids,omitzero"`  // Single GPUs
-	GroupID   string        `json:"group_id,omitzero"`
-	Purpose   string        `json:"purpose,omitzero"`
-	ServerID  string        `json:"server_id,omitzero"`  // A whole server
-	ServerIDs []string      `json:"server_ids,omitzero"` // Whole servers
-	StartTime time.Time     `json:"start_time,omitzero"` // Absent is now
-	Team      string        `json:"team,omitzero"`       // By id or name; absent is the only one of the user, or none
-	UserID    string        `json:"user_id,omitzero"`    // By id or username; absent is who asks
-	Wish      *schemas.Wish `json:"wish,omitzero"`
+	EndTime         time.Time      `json:"end_time,omitzero"` // Absent is open
+	GPUIDs          []string       `json:"gpu_ids,omitzero"`  // Single GPUs
+	GroupID         string         `json:"group_id,omitzero"`
+	Parameters      map[string]any `json:"parameters,omitzero"` // Of the template, as its schema says. A secret, by its name, is for those who run the place
+	Purpose         string         `json:"purpose,omitzero"`
+	ServerID        string         `json:"server_id,omitzero"`        // A whole server
+	ServerIDs       []string       `json:"server_ids,omitzero"`       // Whole servers
+	StartTime       time.Time      `json:"start_time,omitzero"`       // Absent is now
+	Team            string         `json:"team,omitzero"`             // By id or name; absent is the only one of the user, or none
+	Template        string         `json:"template,omitzero"`         // Install whole servers with this template, by id or name, instead of what is pinned to them
+	TemplateVersion int64          `json:"template_version,omitzero"` // Absent is the latest
+	UserID          string         `json:"user_id,omitzero"`          // By id or username; absent is who asks
+	Wish            *schemas.Wish  `json:"wish,omitzero"`
 }
 
 // ChangedAllocation: as the document has it.

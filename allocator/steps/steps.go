@@ -29,6 +29,11 @@ func (j *Job) ID() string {
 	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(name), 8).String()
 }
 
+// installs reports whether its workflow installs the server.
+func (j *Job) installs() bool {
+	return slices.ContainsFunc(j.Workflow.Steps, func(st schemas.WorkflowStep) bool { return st.Name == Install })
+}
+
 // Progress is how far a step is.
 type Progress struct {
 	Done, Failed bool
@@ -45,8 +50,11 @@ type Driver interface {
 	Do(ctx context.Context, j Job) (Progress, error)
 }
 
+// Install installs a server with the template that it is given, of its parameters With.
+const Install = "install"
+
 // lasting are steps that take longer than others, at most.
-var lasting = map[string]time.Duration{"install": 2 * time.Hour, "reinstall": 2 * time.Hour}
+var lasting = map[string]time.Duration{Install: 2 * time.Hour, "reinstall": 2 * time.Hour}
 
 // Within is how long a step may take, where others may take usual.
 func Within(name string, usual time.Duration) time.Duration { return max(usual, lasting[name]) }

@@ -3208,7 +3208,10 @@ type NewAllocation struct {
 	// GpuIds Single GPUs
 	GpuIds  []string `json:"gpu_ids,omitempty,omitzero"`
 	GroupID string   `json:"group_id,omitempty,omitzero"`
-	Purpose string   `json:"purpose,omitempty,omitzero"`
+
+	// Parameters Of the template, as its schema says. A secret, by its name, is for those who run the place
+	Parameters map[string]interface{} `json:"parameters,omitempty,omitzero"`
+	Purpose    string                 `json:"purpose,omitempty,omitzero"`
 
 	// ServerID A whole server
 	ServerID string `json:"server_id,omitempty,omitzero"`
@@ -3221,6 +3224,12 @@ type NewAllocation struct {
 
 	// Team By id or name; absent is the only one of the user, or none
 	Team string `json:"team,omitempty,omitzero"`
+
+	// Template Install whole servers with this template, by id or name, instead of what is pinned to them
+	Template string `json:"template,omitempty,omitzero"`
+
+	// TemplateVersion Absent is the latest
+	TemplateVersion int64 `json:"template_version,omitempty,omitzero"`
 
 	// UserID By id or username; absent is who asks
 	UserID string `json:"user_id,omitempty,omitzero"`

@@ -63,6 +63,7 @@ function Detail({ a }) {
     const ill = servers.flatMap((s) => s.gpus).filter((g) => g.status === 'error');
     return html`${ill.length > 0 && html`<p class="c-critical"><${Shape} kind="critical" size=${11} /> ${t('alo.ill', { names: ill.slice(0, NAMED).map((g) => g.name).join(', '), n: ill.length, more: ill.length - NAMED })}</p>`}
       ${replacement.length > 0 && html`<p>${t('alo.instead', { names: replacement.map((p) => p.server).join(', ') })}</p>`}
+      ${a.template && html`<p class="text-2">${t('alo.template', { template: a.template, version: a.template_version })}</p>`}
       ${a.report && html`<p class="text-2">${t('alo.said', { report: a.report })}</p>`}
       ${flows.length === 0 && html`<p class="dim">${t('alo.no_flow')}</p>`}
       <ul class="flows">${flows.slice(0, FLOWS).map((w) => html`<${Flow} key=${w.id} flow=${w} />`)}</ul>

@@ -1,0 +1,12 @@
+-- +goose Up
+-- What the servers of an allocation are installed with, as its request named it: a try after a failure installs the same.
+ALTER TABLE allocations ADD COLUMN template_id TEXT CONSTRAINT allocations_template REFERENCES templates (id); -- NULL is what is pinned to each server
+ALTER TABLE allocations ADD COLUMN template_version BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE allocations ADD COLUMN template_parameters TEXT NOT NULL DEFAULT '{}'; -- JSON; secrets are references
+CREATE INDEX allocations_of_template ON allocations (template_id) WHERE template_id IS NOT NULL;
+
+-- +goose Down
+DROP INDEX allocations_of_template;
+ALTER TABLE allocations DROP COLUMN template_parameters;
+ALTER TABLE allocations DROP COLUMN template_version;
+ALTER TABLE allocations DROP COLUMN template_id;
