@@ -53,6 +53,8 @@ type site struct {
 	refused int
 	posted  []schemas.Event
 	config  allocator.Config
+	stops   []string // steps that were ended, as attempt step
+	goesOn  bool     // what was begun
 }
 
 func (s *site) must(err error) {
@@ -336,6 +338,71 @@ func TestAStepWithoutADriver(t *testing.T) {
 	if a := s.becomes(s.take(s.whole("s0")).ID, schemas.AllocationFailed); a.Reason != "s0: reinstall: no driver does reinstall" {
 		t.Errorf("%+v", a)
 	}
+}
+
+// Stop implements steps.Stopper.
+func (s *site) Stop(_ context.Context, j steps.Job) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stops = append(s.stops, fmt.Sprint(j.Workflow.Attempt, " ", j.Step.Name))
+	return !s.goesOn, nil
+}
+
+// flow waits for a workflow.
+func (s *site) flow(id string, ok func(*schemas.Workflow) bool) {
+	s.t.Helper()
+	waittest.Until(s.t, func() error {
+		w, err := s.flows.Get(s.t.Context(), id)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err == nil && !ok(&w) {
+			err = fmt.Errorf("it is %+v, after %v", w, s.stops)
+		}
+		return err
+	})
+}
+
+// What a workflow had begun is ended when it is cancelled, and it is not begun anew before nothing of that goes on.
+func TestWhatACancelledWorkflowHadBegunIsEnded(t *testing.T) {
+	s := newSite(t, 1)
+	s.goesOn = true
+	s.set("ready", "wait")
+	s.run("p1")
+	w, err := s.flows.Create(t.Context(), "li", schemas.Workflow{
+		ServerID: s.ids["s0"], Type: schemas.WorkflowValidate, Exclusive: true, Steps: []schemas.WorkflowStep{{Name: steps.Install}, {Name: "ready"}, {Name: "wipe"}},
+	})
+	s.must(err)
+	s.flow(w.ID, func(w *schemas.Workflow) bool { return w.Steps[1].Status == schemas.StepRunning })
+	_, err = s.flows.Move(t.Context(), "li", "", w.ID, schemas.WorkflowFailed, workflows.Cancelled, nil)
+	s.must(err)
+	s.flow(w.ID, func(*schemas.Workflow) bool { return len(s.stops) > 4 })
+	if got := s.server("s0"); got != schemas.ServerError {
+		t.Errorf("s0 is %s", got)
+	}
+	_, err = s.flows.Move(t.Context(), "li", "", w.ID, schemas.WorkflowPending, "", nil)
+	s.must(err)
+	s.set("ready", "")
+	s.mu.Lock()
+	s.stops = nil
+	s.mu.Unlock()
+	s.flow(w.ID, func(w *schemas.Workflow) bool {
+		if w.Status != schemas.WorkflowPending {
+			t.Fatalf("it began while the one before went on: %+v", w)
+		}
+		return len(s.stops) > 4
+	})
+	s.mu.Lock()
+	stops := slices.Clone(s.stops)
+	s.mu.Unlock()
+	for _, stop := range stops {
+		if stop != "1 install" && stop != "1 ready" && stop != "1 wipe" {
+			t.Errorf("%s was ended", stop)
+		}
+	}
+	s.mu.Lock()
+	s.goesOn = false
+	s.mu.Unlock()
+	s.flow(w.ID, func(w *schemas.Workflow) bool { return w.Status == schemas.WorkflowCompleted && w.Attempt == 2 })
 }
 
 // template stores a template with two versions.

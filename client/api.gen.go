@@ -54,8 +54,9 @@ func (c *Client) GetAction(ctx context.Context, id string, opts ...Option) (sche
 // and answers 202; the action changes once control has taken the intent. The same Idempotency-Key gives the same
 // intent, which control takes once. Where two persons must approve, the answer says who is still needed; whoever
 // approved it already, or asked for it, is answered 409. `override` lets an action through a change freeze; admins
-// may, with a reason. `resolve` says that a person has done what only a person can (`person`), and closes the ticket;
-// what the body says of it is kept with the action.
+// may, with a reason. `cancel` of an installation that goes on ends it: its workflow is taken away, the server may not
+// start from the network any more, and what was done until then stays. `resolve` says that a person has done what only
+// a person can (`person`), and closes the ticket; what the body says of it is kept with the action.
 func (c *Client) DecideAction(ctx context.Context, id string, verb string, body *Decision, opts ...Option) (Accepted, error) {
 	return one[Accepted](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "actions/" + url.PathEscape(id) + "/" + url.PathEscape(verb), Body: given(body)}, opts)
 }
@@ -1952,7 +1953,8 @@ func (c *Client) GetWorkflow(ctx context.Context, id string, opts ...Option) (sc
 	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodGet, Path: "workflows/" + url.PathEscape(id)}, opts)
 }
 
-// CancelWorkflow: Cancel a workflow: it fails with this reason, and what it had begun stays as it is.
+// CancelWorkflow: Cancel a workflow: it fails with this reason. What waits is not begun, and an installation that goes
+// on is ended; what was done until then stays.
 func (c *Client) CancelWorkflow(ctx context.Context, id string, opts ...Option) (schemas.Workflow, error) {
 	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodDelete, Path: "workflows/" + url.PathEscape(id)}, opts)
 }

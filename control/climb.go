@@ -546,6 +546,12 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		} else if observed.ID != "" {
 			last = observed
 		}
+		if ender != nil && v == Pending && a.EffectAt.IsZero() {
+			ended, err := c.ended(ctx, ender, k, a, r, &last)
+			if ended || err != nil {
+				return err
+			}
+		}
 		late := c.d.Now().After(deadline)
 		if (late || gaveUp) && ender != nil && v == Pending && a.EffectAt.IsZero() {
 			call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
@@ -629,6 +635,29 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		case <-c.after(c.cfg.Poll):
 		}
 	}
+}
+
+// ended ends a step that goes on where somebody has cancelled it, and then it is cancelled: nil of the driver is that nothing of it is
+// left in the world. Until then it is tried again.
+func (c *Controller) ended(ctx context.Context, ender Ender, k *climb, a *schemas.Action, r policy.Rung, last *schemas.Sentence) (bool, error) {
+	verb, who, err := c.store.intent(ctx, a.ID)
+	if err != nil || verb != verbCancel {
+		return false, err
+	}
+	call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
+	left := ender.End(call, step(k, *a, k.Decided))
+	cancel()
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if left != nil {
+		c.d.Log.Warn("cannot end a step that was cancelled", "action", a.ID, "server", k.Subject, "error", left)
+		*last = messages.New(messages.CannotEnd, messages.Args{"who": who, "error": left.Error()})
+		return false, nil
+	}
+	a.Actor = who
+	become(a, schemas.ActionCancelled, messages.New(messages.EndedBy, messages.Args{"who": who, "saw": *last}))
+	return true, c.save(ctx, k, a, r, time.Time{}, verbCancel)
 }
 
 // tellAfter is the time, over the quiet time, after which it is told what keeps a repair from counting, or that this is

@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -269,8 +270,11 @@ type Intent struct {
 	With map[string]string `json:"with,omitempty"`
 }
 
-// IntentRequest is the verb of an intent that asks for an action, whose id is that of the intent.
-const IntentRequest = "request"
+// Verbs of intents: IntentRequest asks for an action, whose id is that of the intent, and IntentCancel ends one.
+const (
+	IntentRequest = "request"
+	IntentCancel  = "cancel"
+)
 
 // Action is a step that control proposes, takes or took (formats, section 9).
 type Action struct {
@@ -321,6 +325,23 @@ type Action struct {
 	DetailSentence   *Sentence `json:"detail_sentence,omitempty"`
 	VerifiedSentence *Sentence `json:"verified_sentence,omitempty"`
 }
+
+// Ended reports whether nothing more comes of it by itself.
+func (a *Action) Ended() bool {
+	switch a.State {
+	case ActionDone, ActionFailed, ActionUnknown, ActionCancelled, ActionRefused:
+		return true
+	}
+	return a.State == ActionProposed && a.Mode == ModeDryRun
+}
+
+// Endable reports whether it goes on in the world and can be ended there.
+func (a *Action) Endable() bool {
+	return (a.State == ActionRunning || a.State == ActionVerifying) && a.EffectAt.IsZero() && slices.Contains(endable, a.Kind)
+}
+
+// endable are the kinds of steps that go on for long, each by a driver that can end them.
+var endable = []string{"install", "reinstall"}
 
 // Approval is what a person said for an action.
 type Approval struct {

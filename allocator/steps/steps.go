@@ -50,6 +50,12 @@ type Driver interface {
 	Do(ctx context.Context, j Job) (Progress, error)
 }
 
+// Stopper is a driver whose steps go on, or may begin, where nobody waits for them any more.
+type Stopper interface {
+	// Stop ends a step of a workflow that has failed, and reports whether nothing of it goes on. It is called again until that is so.
+	Stop(ctx context.Context, j Job) (bool, error)
+}
+
 // Install installs a server with the template that it is given, of its parameters With.
 const Install = "install"
 

@@ -6370,7 +6370,7 @@ type ServerInterface interface {
 	// DeployAllocation Run the deployment of a server of an allocation again, where it failed
 	// (POST /workflows/deploy)
 	DeployAllocation(c *fiber.Ctx, params DeployAllocationParams) error
-	// CancelWorkflow Cancel a workflow: it fails with this reason, and what it had begun stays as it is
+	// CancelWorkflow Cancel a workflow: it fails with this reason. What waits is not begun, and an installation that goes on is ended; what was done until then stays
 	// (DELETE /workflows/{id})
 	CancelWorkflow(c *fiber.Ctx, id QueryID) error
 	// GetWorkflow One workflow
@@ -21903,7 +21903,7 @@ type StrictServerInterface interface {
 	// DeployAllocation Run the deployment of a server of an allocation again, where it failed
 	// (POST /workflows/deploy)
 	DeployAllocation(ctx context.Context, request DeployAllocationRequestObject) (DeployAllocationResponseObject, error)
-	// CancelWorkflow Cancel a workflow: it fails with this reason, and what it had begun stays as it is
+	// CancelWorkflow Cancel a workflow: it fails with this reason. What waits is not begun, and an installation that goes on is ended; what was done until then stays
 	// (DELETE /workflows/{id})
 	CancelWorkflow(ctx context.Context, request CancelWorkflowRequestObject) (CancelWorkflowResponseObject, error)
 	// GetWorkflow One workflow

@@ -39,6 +39,8 @@ const (
 	Listens        = "step.listens"
 	Held           = "step.held"
 	CancelledBy    = "step.cancelled_by"
+	EndedBy        = "step.ended_by"
+	CannotEnd      = "step.cannot_end"
 	CauseGone      = "step.cause_gone"
 	OtherCause     = "step.other_cause"
 	IncidentClosed = "step.incident_closed"
@@ -248,6 +250,8 @@ var templates = map[string]string{
 	Listens:        "waits until {server} is heard, so that its silence is noticed",
 	Held:           "held by {rail}: {why}",
 	CancelledBy:    "cancelled by {who}",
+	EndedBy:        "cancelled by {who}, and ended there; what it had done until then stays: {saw}",
+	CannotEnd:      "cancelled by {who}, and it cannot be ended yet: {error}",
 	CauseGone:      "the incident closed, or names another cause now",
 	OtherCause:     "the incident names another cause now",
 	IncidentClosed: "the incident closed",

@@ -461,10 +461,11 @@ func (i *installer) End(ctx context.Context, s control.Step) error {
 	case err != nil:
 		return err
 	case w == nil:
-		if err := i.gone(ctx, s); !errors.Is(err, control.ErrRejected) { // which says that it is
-			return err
+		err := i.gone(ctx, s)
+		if errors.Is(err, control.ErrRejected) { // which says that it is
+			return nil
 		}
-		return nil
+		return errors.Join(err, fmt.Errorf("workflow %s/%s may still come to be", i.cfg.Namespace, workflowName(s)))
 	case !w.ours() || w.Annotations[ofAction] != s.ID:
 		return nil
 	case w.ended():

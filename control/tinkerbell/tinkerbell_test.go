@@ -352,6 +352,38 @@ func TestAWorkflowOutOfTimeIsTakenAway(t *testing.T) {
 	}
 }
 
+// Who cancels an installation has it end at once, whatever it is at: its workflow and template are gone, and the server does not start from
+// the network. Where a workflow may still come to be it has not ended.
+func TestAnInstallationIsEndedInTheMiddle(t *testing.T) {
+	a, s := newAPI(t), newStock(server, mac)
+	i, step := a.driver(s), reinstall("act-1")
+	if err := i.End(t.Context(), step); err == nil || !strings.Contains(err.Error(), "may still come to be") {
+		t.Error(err)
+	}
+	if err := i.Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Pursue(t.Context(), step); err != nil || !a.allowed() {
+		t.Fatal(err, a.allowed())
+	}
+	a.runs("auspex-act-1", "STATE_RUNNING", "RUNNING", "")
+	if err := i.End(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	if a.count(workflows) != 0 || a.count(templates) != 0 || a.allowed() {
+		t.Error(a.objects)
+	}
+	// The next one begins anew, with a workflow of its own.
+	again := reinstall("act-2")
+	if err := i.Apply(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	a.wants(i, again, control.Pending, "NEW")
+	if err := i.End(t.Context(), reinstall("act-1")); err == nil || a.count(workflows) != 1 {
+		t.Errorf("%v: another one's workflow: %v", err, a.objects)
+	}
+}
+
 func TestTinkerbellIsMadeToLookWhenATimeIsOver(t *testing.T) {
 	a, s := newAPI(t), newStock(server, mac)
 	i, step := a.driver(s), reinstall("act-1")

@@ -3328,6 +3328,6 @@ class Api(Transport):
         return answer
 
     def cancel_workflow(self, id: str) -> "Workflow":
-        """Cancel a workflow: it fails with this reason, and what it had begun stays as it is."""
+        """Cancel a workflow: it fails with this reason. What waits is not begun, and an installation that goes on is ended; what was done until then stays."""
         answer: "Workflow" = self._do("DELETE", f"/workflows/{_part(id)}")
         return answer

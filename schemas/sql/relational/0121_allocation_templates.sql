@@ -4,8 +4,11 @@ ALTER TABLE allocations ADD COLUMN template_id TEXT CONSTRAINT allocations_templ
 ALTER TABLE allocations ADD COLUMN template_version BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE allocations ADD COLUMN template_parameters TEXT NOT NULL DEFAULT '{}'; -- JSON; secrets are references
 CREATE INDEX allocations_of_template ON allocations (template_id) WHERE template_id IS NOT NULL;
+-- What has failed a moment ago may have begun something that is to be ended.
+CREATE INDEX workflows_failed ON workflows (completed_ns) WHERE status = 'failed';
 
 -- +goose Down
+DROP INDEX workflows_failed;
 DROP INDEX allocations_of_template;
 ALTER TABLE allocations DROP COLUMN template_parameters;
 ALTER TABLE allocations DROP COLUMN template_version;

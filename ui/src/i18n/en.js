@@ -85,6 +85,8 @@ export const en = {
   'step.progress': 'Sent at {time}. Since then: {saw}',
   'step.listens': 'Waits until {server} is heard, so that its silence is noticed.',
   'step.held': ({ rail, why }, f) => `Held by “${f.word('rail', rail)}”: ${why}`,
+  'step.ended_by': ({ who, saw }, f) => `Cancelled by ${f.word('actor', who)}, and ended there; what it had done until then stays: ${saw}`,
+  'step.cannot_end': ({ who, error }, f) => `Cancelled by ${f.word('actor', who)}, and it cannot be ended yet: ${error}`,
   'step.cancelled_by': ({ who }, f) => `Cancelled by ${f.word('actor', who)}.`,
   'step.cause_gone': 'The incident closed, or names another cause now.',
   'step.other_cause': 'The incident names another cause now.',

@@ -82,6 +82,8 @@ export const zh = {
   'step.progress': '{time} 已发出。此后：{saw}',
   'step.listens': '等待收到 {server} 的读数，以便发现它何时中断。',
   'step.held': ({ rail, why }, f) => `被“${f.word('rail', rail)}”拦下：${why}`,
+  'step.ended_by': ({ who, saw }, f) => `已由 ${f.word('actor', who)} 取消，并已在对端终止；此前已完成的部分保留：${saw}`,
+  'step.cannot_end': ({ who, error }, f) => `已由 ${f.word('actor', who)} 取消，但尚无法终止：${error}`,
   'step.cancelled_by': ({ who }, f) => `已由 ${f.word('actor', who)} 取消。`,
   'step.cause_gone': '事件已结，或已改判为其他原因。',
   'step.other_cause': '事件已改判为其他原因。',
