@@ -12,6 +12,7 @@ import (
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/cmdb"
+	"auspex/internal/store/validations"
 	"auspex/schemas"
 )
 
@@ -214,6 +215,34 @@ func TestATemplateIsRenderedAndNothingIsStored(t *testing.T) {
 	refusal(t, "no version", render(`{"server":"gpu-r01-01","version":2}`), http.StatusNotFound, "not_found", "")
 	got[schemas.HardwareRecord](t, w.do(t, access.RoleEngineer, http.MethodPut, "hardware/gpu-r01-01", "", `{"architecture":"aarch64"}`), http.StatusOK)
 	refusal(t, "another architecture", render(`{"server":"gpu-r01-01","parameters":{"url":"http://a/b"}}`), http.StatusBadRequest, "bad_body", "server")
+}
+
+// What was found of a server is listed, the last time first, page by page.
+func TestTheValidationsOfAServer(t *testing.T) {
+	w := start(t, false, withEstate(t, 2))
+	list := func(query string) apigen.ValidationList {
+		return got[apigen.ValidationList](t, w.do(t, access.RoleViewer, http.MethodGet, "servers/gpu-r01-01/validations"+query, "", ""), http.StatusOK)
+	}
+	if l := list(""); len(l.Items) != 0 || l.Next != "" {
+		t.Errorf("%+v", l)
+	}
+	server := got[schemas.Server](t, w.do(t, access.RoleViewer, http.MethodGet, "servers/gpu-r01-01", "", ""), http.StatusOK).ID
+	for _, id := range []string{"a", "b", "c"} {
+		_, err := validations.New(w.db).Put(t.Context(), schemas.Validation{
+			ID: id, ServerID: server, Checks: []schemas.ValidationCheck{{Name: "link", Verdict: schemas.CheckNotSeen, Source: schemas.SeenByTelemetry, Detail: "nobody reads it"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := list("?limit=2")
+	if len(first.Items) != 2 || first.Items[0].ID != "c" || first.Items[0].Number != 3 || first.Items[0].Verdict != schemas.CheckNotSeen || first.Items[0].Server != "gpu-r01-01" {
+		t.Errorf("%+v", first)
+	}
+	if l := list("?limit=2&after=" + first.Next); len(l.Items) != 1 || l.Items[0].ID != "a" || l.Next != "" {
+		t.Errorf("%+v", l)
+	}
+	refusal(t, "no such server", w.do(t, access.RoleViewer, http.MethodGet, "servers/none/validations", "", ""), http.StatusNotFound, "not_found", "")
 }
 
 // What servers are to be installed with is checked before anything is given, and is kept as it was then.

@@ -1562,6 +1562,29 @@ func (c *Client) GetServerStatus(ctx context.Context, id string, opts ...Option)
 	return one[ServerStatus](ctx, c, Request{Method: http.MethodGet, Path: "servers/" + url.PathEscape(id) + "/status"}, opts)
 }
 
+// ListServerValidationsParams are the parameters of [Client.ListServerValidations]; what is zero is not sent.
+type ListServerValidationsParams struct {
+	After  string // `next` of the previous page, of the same list in the same order
+	Limit  int
+	Fields string // Only these fields of each item, separated by commas
+}
+
+func (p *ListServerValidationsParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "after", p.After)
+	ask(q, "limit", p.Limit)
+	ask(q, "fields", p.Fields)
+	return q
+}
+
+// ListServerValidations: List what was found of a server when it was validated, the latest first. One for each time
+// that the step or rung `validate` looked: what its agent tested, whether each part is read and its links are up at
+// full speed, and how its GPUs, memory, drivers and ports compare with most others of the same model. What nobody can
+// tell is `not_seen`, and never passed. The latest 200 are kept.
+func (c *Client) ListServerValidations(ctx context.Context, id string, params ListServerValidationsParams, opts ...Option) iter.Seq2[schemas.Validation, error] {
+	return all[schemas.Validation](ctx, c, Request{Method: http.MethodGet, Path: "servers/" + url.PathEscape(id) + "/validations", Query: params.query()}, opts)
+}
+
 // ListTeamsParams are the parameters of [Client.ListTeams]; what is zero is not sent.
 type ListTeamsParams struct {
 	Sort   string // By which field, with a minus from the last; name where it is left out. Equals are sorted by id; one of name, -name, created_at, -created_at

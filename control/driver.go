@@ -253,6 +253,14 @@ type Settings struct {
 	Tunnels Tunnels
 	// Installs is what servers are installed with; nil where nobody knows.
 	Installs Installs
+	// Validations keeps what was found of servers; nil where nobody does.
+	Validations Validations
+}
+
+// Validations keeps what was found of servers.
+type Validations interface {
+	// Keep keeps what an agent found, with what else is known of the server of that name. The same one again is kept once.
+	Keep(ctx context.Context, v schemas.Validation) error
 }
 
 // Installs says what servers are installed with.

@@ -2053,6 +2053,35 @@ UserList = TypedDict("UserList", {
     "next": NotRequired[str],
 })
 
+Validation = TypedDict("Validation", {
+    "began_at": str,
+    "checks": list["ValidationCheck"],
+    "created_at": str,
+    "ended_at": str,
+    "id": str,
+    "level": int,
+    "number": int,
+    "server": str,
+    "server_id": str,
+    "verdict": Literal["passed", "warned", "failed", "not_seen"],
+})
+
+ValidationCheck = TypedDict("ValidationCheck", {
+    "detail": NotRequired[str],
+    "expected": NotRequired[str],
+    "fleet": NotRequired[bool],
+    "name": str,
+    "part": NotRequired[str],
+    "seen": NotRequired[str],
+    "source": Literal["agent", "telemetry", "inventory"],
+    "verdict": Literal["passed", "warned", "failed", "not_seen"],
+})
+
+ValidationList = TypedDict("ValidationList", {
+    "items": list["Validation"],
+    "next": NotRequired[str],
+})
+
 Webhook = TypedDict("Webhook", {
     "active": bool,
     "created_at": str,
@@ -3070,6 +3099,21 @@ class Api(Transport):
         """What a server does now; null where nobody reads it."""
         answer: "ServerStatus" = self._do("GET", f"/servers/{_part(id)}/status")
         return answer
+
+    def list_server_validations(self, id: str, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ValidationList":
+        """List what was found of a server when it was validated, the latest first."""
+        answer: "ValidationList" = self._do("GET", f"/servers/{_part(id)}/validations", query={"after": after, "limit": limit, "fields": fields})
+        return answer
+
+    def iter_server_validations(self, id: str, *, limit: int | None = None, fields: str | None = None) -> Iterator["Validation"]:
+        """List what was found of a server when it was validated, the latest first."""
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", f"/servers/{_part(id)}/validations", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
 
     def list_teams(self, *, sort: Literal["name", "-name", "created_at", "-created_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "TeamList":
         """List teams by name; without the permission `users`, only your own."""
