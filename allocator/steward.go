@@ -49,7 +49,7 @@ func DefaultConfig() Config {
 	return Config{
 		Deploy:  []string{"idle", "power_on", "set_boot", steps.Install, "telemetry", "health"},
 		Cleanup: []string{"idle", "health", steps.Install, "telemetry", "health"},
-		Look: []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
+		Look:    []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
 	}
 }
 

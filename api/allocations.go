@@ -350,7 +350,9 @@ func (s *Server) request(ctx context.Context, b *apigen.NewAllocation) (r schema
 
 // installs reads what servers are to be installed with.
 func (s *Server) installs(ctx context.Context, b *apigen.NewAllocation, r *schemas.AllocationRequest) error {
-	bad := func(field, detail string) error { return wrong("body", apigen.FieldProblem{Field: field, Detail: detail}) }
+	bad := func(field, detail string) error {
+		return wrong("body", apigen.FieldProblem{Field: field, Detail: detail})
+	}
 	if b.Template == "" {
 		switch {
 		case b.TemplateVersion != 0:

@@ -31,8 +31,8 @@ import (
 	"auspex/internal/store/provisioning"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
-	"auspex/internal/store/validations"
 	"auspex/internal/store/sqldb/sqltest"
+	"auspex/internal/store/validations"
 	"auspex/internal/store/workflows"
 	"auspex/schemas"
 )

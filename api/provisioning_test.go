@@ -259,7 +259,7 @@ func TestAnAllocationNamesItsTemplate(t *testing.T) {
 	for with, field := range map[string]string{
 		`,"template":"talos"`: "template", `,"template":"ubuntu","template_version":7`: "template_version", `,"template_version":1`: "template_version",
 		`,"parameters":{"url":"http://images/a.gz"}`: "parameters", `,"template":"ubuntu"`: "parameters.url", `,"template":"ubuntu","parameters":{"url":3}`: "parameters.url",
-		`,"template":"ubuntu","parameters":{"url":"http://images/a.gz","urll":"x"}`:     "parameters.urll",
+		`,"template":"ubuntu","parameters":{"url":"http://images/a.gz","urll":"x"}`:  "parameters.urll",
 		`,"template":"ubuntu","parameters":{"url":"http://images/a.gz","token":"x"}`: "parameters.token",
 	} {
 		refusal(t, with, ask("li", with), http.StatusBadRequest, "bad_body", field)

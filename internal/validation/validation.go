@@ -19,7 +19,7 @@ import (
 type World struct {
 	// Answered is how many GPUs the agent could test where it was to test all; nil where it was not.
 	Answered *int
-	GPUs     []schemas.GPU // of the server, in the inventory
+	GPUs     []schemas.GPU      // of the server, in the inventory
 	Parts    []schemas.Resource // of the server
 	Fleet    validations.Fleet
 	// Read is when each part was read last, and Values what was read of it last, by metric; nil where no telemetry is seen here.
@@ -179,4 +179,6 @@ func (c *checker) link(p *schemas.Resource) {
 	c.add(k)
 }
 
-func gigabits(bits float64) string { return cmp.Or(strconv.FormatFloat(bits/1e9, 'f', -1, 64), "0") + " Gbit/s" }
+func gigabits(bits float64) string {
+	return cmp.Or(strconv.FormatFloat(bits/1e9, 'f', -1, 64), "0") + " Gbit/s"
+}

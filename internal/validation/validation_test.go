@@ -32,8 +32,14 @@ func TestAServerIsHeldAgainstTheWorldAndTheFleet(t *testing.T) {
 		Answered: &answered,
 		GPUs:     []schemas.GPU{{Name: "s1/gpu0", Model: "H100", MemoryGB: &memory, DriverVersion: "570.10"}, {Name: "s1/gpu1", Model: "H100"}},
 		Parts: []schemas.Resource{
-			{ID: "s1/gpu0", Kind: schemas.KindGPU}, {ID: "s1/gpu1", Kind: schemas.KindGPU}, {ID: "s1/fan1", Kind: schemas.KindFan}, {ID: "s1/fan2", Kind: schemas.KindFan},
-			{ID: "s1/nic0", Kind: schemas.KindNIC}, {ID: "s1/nic1", Kind: schemas.KindNIC}, {ID: "s1/nic2", Kind: schemas.KindNIC}, {ID: "s1/nic3", Kind: schemas.KindNIC},
+			{ID: "s1/gpu0", Kind: schemas.KindGPU},
+			{ID: "s1/gpu1", Kind: schemas.KindGPU},
+			{ID: "s1/fan1", Kind: schemas.KindFan},
+			{ID: "s1/fan2", Kind: schemas.KindFan},
+			{ID: "s1/nic0", Kind: schemas.KindNIC},
+			{ID: "s1/nic1", Kind: schemas.KindNIC},
+			{ID: "s1/nic2", Kind: schemas.KindNIC},
+			{ID: "s1/nic3", Kind: schemas.KindNIC},
 		},
 		Fleet: validations.Fleet{
 			GPUs: map[string]int{"2": 9, "1": 1}, Drivers: map[string]map[string]int{"H100": {"575.51": 15, "570.10": 3}}, Memory: map[string]map[string]int{"H100": {"80.0": 18}},
