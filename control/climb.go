@@ -524,7 +524,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 	told, shown := c.d.Now(), ""
 	for {
 		var f finding
-		v, observed, gaveUp, err := Pending, schemas.Sentence{}, false, error(nil)
+		v, observed, gaveUp, moved, err := Pending, schemas.Sentence{}, false, false, error(nil)
 		if a.EffectAt.IsZero() {
 			call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
 			if p, ok := rem.(Pursuer); ok {
@@ -534,6 +534,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			if err == nil {
 				v, observed, err = rem.Verify(call, step(k, *a, k.Decided))
 			}
+			moved = staged(call, rem, k, a)
 			cancel()
 		} else if f, err = c.examine(ctx, k); err == nil {
 			observed = f.observed
@@ -607,7 +608,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			args["saw"] = last
 			become(a, schemas.ActionFailed, messages.New(messages.NoEffect, args))
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
-		case a.EffectAt.IsZero() && progressed(c.d.Now().Sub(told), shown, last):
+		case a.EffectAt.IsZero() && (moved || progressed(c.d.Now().Sub(told), shown, last)):
 			told, shown = c.d.Now(), said(last)
 			at := a.SentAt
 			if at.IsZero() {
@@ -635,6 +636,20 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		case <-c.after(c.cfg.Poll):
 		}
 	}
+}
+
+// staged reads the stages of a step, and reports whether they have changed. What cannot be read stays as it was.
+func staged(ctx context.Context, rem Remediator, k *climb, a *schemas.Action) bool {
+	s, ok := rem.(Staged)
+	if !ok {
+		return false
+	}
+	stages, err := s.Stages(ctx, step(k, *a, k.Decided))
+	if err != nil || len(stages) == 0 || slices.Equal(stages, a.Stages) {
+		return false
+	}
+	a.Stages = stages
+	return true
 }
 
 // ended ends a step that goes on where somebody has cancelled it, and then it is cancelled: nil of the driver is that nothing of it is

@@ -303,6 +303,12 @@ type Ender interface {
 	End(ctx context.Context, s Step) error
 }
 
+// Staged is a remediator whose step goes through stages that its peer tells.
+type Staged interface {
+	// Stages are those of a step that Apply has begun, in order; none where nobody tells them.
+	Stages(ctx context.Context, s Step) ([]schemas.Stage, error)
+}
+
 // Compound is a remediator that does part of its step through others.
 type Compound interface {
 	// Through tells it of them, by kind of rung, before the first step.

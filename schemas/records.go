@@ -305,6 +305,9 @@ type Action struct {
 	Detail     string `json:"detail,omitempty"` // the error, or what was seen
 	Actor      string `json:"actor,omitempty"`  // who asked for it, or decided last
 
+	// Stages are what a step that goes on for long does one after the other, where its peer tells.
+	Stages []Stage `json:"stages,omitempty"`
+
 	// SentAt is when the request had gone out for certain, by our clock; absent while
 	// the step is merely decided. EffectAt is when its effect was first read back.
 	SentAt   time.Time `json:"sent_at,omitzero"`
@@ -324,6 +327,14 @@ type Action struct {
 	Sentence         *Sentence `json:"sentence,omitempty"`
 	DetailSentence   *Sentence `json:"detail_sentence,omitempty"`
 	VerifiedSentence *Sentence `json:"verified_sentence,omitempty"`
+}
+
+// Stage is a part of a step, in the words of the peer that does it.
+type Stage struct {
+	Name    string    `json:"name"`
+	State   string    `json:"state"` // pending, running, success, failed or timeout
+	Began   time.Time `json:"started_at,omitzero"`
+	Message string    `json:"message,omitempty"`
 }
 
 // Ended reports whether nothing more comes of it by itself.

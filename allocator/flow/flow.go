@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -257,6 +258,9 @@ func (r *Runner) step(ctx context.Context, w *schemas.Workflow, n int, gpus []st
 			p.Message = err.Error()
 		}
 		st.Message, st.Operation = p.Message, p.Operation
+		if len(p.Stages) > 0 {
+			st.Stages = p.Stages
+		}
 		switch {
 		case p.Done:
 			st.Status = schemas.StepCompleted
@@ -272,7 +276,7 @@ func (r *Runner) step(ctx context.Context, w *schemas.Workflow, n int, gpus []st
 		if st.Status != schemas.StepRunning {
 			break
 		}
-		if st.Message != was.Message || st.Operation != was.Operation {
+		if st.Message != was.Message || st.Operation != was.Operation || !slices.Equal(st.Stages, was.Stages) {
 			if err := r.save(ctx, w); err != nil {
 				return err
 			}

@@ -49,6 +49,7 @@ func (c Control) Do(ctx context.Context, j Job) (Progress, error) {
 		}
 		return p, nil
 	}
+	p.Stages = a.Stages
 	said := cmp.Or(a.VerifiedBy, a.Detail, a.State)
 	switch a.State {
 	case schemas.ActionDone:

@@ -39,6 +39,7 @@ type Progress struct {
 	Done, Failed bool
 	Message      string // what was seen, or what it waits for
 	Operation    string // id of the action of control that does it
+	Stages       []schemas.Stage
 }
 
 // Driver does some kinds of steps.

@@ -4190,6 +4190,9 @@ type SimilarIncident struct {
 	Resource string    `json:"resource"`
 }
 
+// Stage defines model for Stage.
+type Stage = schemas.Stage
+
 // StoppedAllocation defines model for StoppedAllocation.
 type StoppedAllocation struct {
 	Force bool `json:"force,omitempty,omitzero"`

@@ -1,6 +1,7 @@
 package tinkerbell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -452,6 +453,25 @@ func (i *installer) says(ctx context.Context, s control.Step, w *Workflow) schem
 		return messages.New(messages.InstallSays, args)
 	}
 	return messages.New(messages.InstallAt, args)
+}
+
+// Stages implements [control.Staged]: the actions of the workflow.
+func (i *installer) Stages(ctx context.Context, s control.Step) (out []schemas.Stage, err error) {
+	w, err := i.find(ctx, s)
+	if err != nil || w == nil {
+		return nil, err
+	}
+	for _, t := range w.Status.Tasks {
+		for k := range t.Actions {
+			a := &t.Actions[k]
+			stage := schemas.Stage{Name: a.Name, State: strings.ToLower(cmp.Or(a.state(), "PENDING")), Message: i.words(ctx, s, a.Message)}
+			if began := a.began(); !began.IsZero() {
+				stage.Began = began.UTC()
+			}
+			out = append(out, stage)
+		}
+	}
+	return out, nil
 }
 
 // End implements [control.Ender].

@@ -192,6 +192,10 @@ func TestAnInstallationIsSentOnceAndShownStepByStep(t *testing.T) {
 	a.wants(i, step, control.Pending, "step 1 of 2, write (RUNNING)")
 	a.runs("auspex-act-1", "STATE_RUNNING", "SUCCESS", "RUNNING")
 	a.wants(i, step, control.Pending, "step 2 of 2, boot (RUNNING)")
+	stages, err := i.Stages(t.Context(), step)
+	if err != nil || len(stages) != 2 || stages[0].Name != "write" || stages[0].State != "success" || stages[1].Name != "boot" || stages[1].State != "running" {
+		t.Errorf("%+v %v", stages, err)
+	}
 	a.runs("auspex-act-1", "STATE_SUCCESS", "SUCCESS", "SUCCESS")
 	a.wants(i, step, control.Verified, "all 2 steps of the installation of gpu-1 succeeded")
 	if a.allowed() || a.count(templates) != 0 || a.count(workflows) != 1 {

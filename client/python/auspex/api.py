@@ -40,6 +40,7 @@ Action = TypedDict("Action", {
     "server": str,
     "server_id": NotRequired[str],
     "site": NotRequired[str],
+    "stages": NotRequired[list["Stage"]],
     "state": str,
     "target": NotRequired[str],
     "time": str,
@@ -1953,6 +1954,13 @@ SimilarIncident = TypedDict("SimilarIncident", {
     "resource": str,
 })
 
+Stage = TypedDict("Stage", {
+    "message": NotRequired[str],
+    "name": str,
+    "started_at": NotRequired[str],
+    "state": str,
+})
+
 StoppedAllocation = TypedDict("StoppedAllocation", {
     "force": NotRequired[bool],
     "report": NotRequired[str],
@@ -2154,6 +2162,7 @@ WorkflowStep = TypedDict("WorkflowStep", {
     "name": str,
     "operation": NotRequired[str],
     "sentence": NotRequired["Sentence"],
+    "stages": NotRequired[list["Stage"]],
     "started_at": NotRequired[str],
     "status": Literal["pending", "running", "completed", "failed", "skipped"],
     "target": NotRequired[str],
