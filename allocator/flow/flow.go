@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -42,8 +43,12 @@ type Runner struct {
 
 	mu      sync.Mutex
 	running map[string]bool
-	stopped map[string]time.Time // runs of workflows that have failed, nothing of which goes on: when they were seen so
+	looks   map[string]time.Time // when a run of a workflow is looked at again, for what goes on of it
+	stopped map[string]time.Time // those nothing of which goes on: when they were seen so; of the loop alone
 }
+
+// looksEvery is how many polls are between two such looks, each of which may ask control.
+const looksEvery = 5
 
 // stopsFor is how long after its end a workflow that has failed is looked at, for what goes on of it: a request of its last step may
 // have been on its way.
@@ -64,7 +69,7 @@ type Deps struct {
 func New(cfg Config, d Deps) *Runner {
 	r := &Runner{
 		cfg: cfg, store: d.Store, drivers: d.Drivers, gpus: d.GPUs, holder: d.Holder, log: d.Log, wake: make(chan struct{}, 1), now: time.Now,
-		running: make(map[string]bool), stopped: make(map[string]time.Time),
+		running: make(map[string]bool), stopped: make(map[string]time.Time), looks: make(map[string]time.Time),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_allocator_workflows_total", Help: "Workflows that ended, by type and how.",
 		}, []string{"type", "status"}),
@@ -143,15 +148,15 @@ func (r *Runner) stop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for id, at := range r.stopped {
-		if now.Sub(at) > 2*stopsFor {
-			delete(r.stopped, id)
-		}
-	}
+	old := func(_ string, at time.Time) bool { return now.Sub(at) > 2*stopsFor }
+	maps.DeleteFunc(r.stopped, old)
+	r.mu.Lock()
+	maps.DeleteFunc(r.looks, old)
+	r.mu.Unlock()
 	var errs []error
 	for i := range failed {
 		w := &failed[i]
-		run := fmt.Sprint(w.ID, " ", w.Attempt)
+		run := runOf(w, w.Attempt)
 		if _, known := r.stopped[run]; known {
 			continue
 		}
@@ -168,8 +173,22 @@ func (r *Runner) stop(ctx context.Context) error {
 // settles is how long a request may be on its way.
 const settles = time.Minute
 
+func runOf(w *schemas.Workflow, attempt int) string { return fmt.Sprint(w.ID, " ", attempt) }
+
 // over reports whether nothing goes on of a run of a workflow, and ends what can be ended.
 func (r *Runner) over(ctx context.Context, w *schemas.Workflow, attempt int) (bool, error) {
+	now, run := r.now(), runOf(w, attempt)
+	r.mu.Lock()
+	early := now.Before(r.looks[run])
+	if !early {
+		r.looks[run] = now.Add(looksEvery * r.cfg.Poll)
+	}
+	r.mu.Unlock()
+	if early {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Hold/2) // who asks may have no bus
+	defer cancel()
 	was := *w
 	was.Attempt = attempt
 	all := true
