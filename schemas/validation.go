@@ -21,9 +21,10 @@ const (
 type Validation struct {
 	ID       string            `json:"id"` // of the action that looked
 	ServerID string            `json:"server_id"`
-	Server   string            `json:"server"` // its name
-	Number   int64             `json:"number"` // of the server, from 1
-	Level    int               `json:"level"`  // 1 reads, 2 and 3 have the GPUs work
+	Server   string            `json:"server"`         // its name
+	Part     string            `json:"part,omitempty"` // the GPU that was to be tested; absent is all of the server
+	Number   int64             `json:"number"`         // of the server, from 1
+	Level    int               `json:"level"`          // 1 reads, 2 and 3 have the GPUs work
 	Verdict  string            `json:"verdict"`
 	Checks   []ValidationCheck `json:"checks"`
 	Began    time.Time         `json:"began_at"`

@@ -402,7 +402,7 @@ func TestWhatControlSaysOfValidations(t *testing.T) {
 	for _, c := range v.Checks {
 		is[c.Name] = c
 	}
-	if v.ID != "act-1" || v.Server != "gpu-r01-01" || v.Level != 2 || v.Ended.Before(v.Began) || v.Began.IsZero() {
+	if v.ID != "act-1" || v.Server != "gpu-r01-01" || v.Part != part || v.Level != 2 || v.Ended.Before(v.Began) || v.Began.IsZero() {
 		t.Errorf("%+v", v)
 	}
 	if c := is["compute"]; c.Verdict != schemas.CheckFailed || c.Part != part || c.Seen == "" || c.Source != schemas.SeenByAgent {

@@ -80,17 +80,14 @@ func (k kept) read(ctx context.Context, server *schemas.Server, w *validation.Wo
 
 // answered is how many GPUs an agent could test, where it was to test all of a server.
 func answered(v *schemas.Validation) *int {
-	n, all := 0, 0
-	for i := range v.Checks {
-		if c := &v.Checks[i]; c.Name == "driver" && c.Source == schemas.SeenByAgent {
-			all++
-			if c.Verdict == schemas.CheckPassed {
-				n++
-			}
-		}
-	}
-	if all < 2 { // that of one GPU
+	if v.Part != "" {
 		return nil
+	}
+	n := 0
+	for i := range v.Checks {
+		if c := &v.Checks[i]; c.Name == "driver" && c.Source == schemas.SeenByAgent && c.Verdict == schemas.CheckPassed {
+			n++
+		}
 	}
 	return &n
 }

@@ -199,6 +199,9 @@ var toldBySome = []string{"ecc-uncorrected", "nvlink", "pcie-width", "pcie-gener
 // kept is a report as it is kept with its server.
 func (r *report) kept(s control.Step) schemas.Validation {
 	v := schemas.Validation{ID: s.ID, Server: s.Server, Level: r.Level, Began: r.Began, Ended: r.Ended, Checks: []schemas.ValidationCheck{}}
+	if s.Target != s.Server {
+		v.Part = s.Target
+	}
 	made := map[string]bool{}
 	for _, t := range r.Tests {
 		c := schemas.ValidationCheck{Name: t.Name, Seen: t.Message, Verdict: verdicts[t.Result], Source: schemas.SeenByAgent}

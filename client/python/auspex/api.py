@@ -2069,6 +2069,7 @@ Validation = TypedDict("Validation", {
     "id": str,
     "level": int,
     "number": int,
+    "part": NotRequired[str],
     "server": str,
     "server_id": str,
     "verdict": Literal["passed", "warned", "failed", "not_seen"],
