@@ -38,6 +38,7 @@ type ServiceDeps struct {
 	Inventory   func() *cmdb.Snapshot
 	Running     func(server string) []string // workloads that run on it now, but for allocations
 	Wake        func()                       // makes what is due be done at once
+	Installs    bool                         // control can install servers
 }
 
 // Service gives servers and GPUs to whoever asks. It chooses by a view of its own, which may be
@@ -325,6 +326,7 @@ func draft(r *schemas.AllocationRequest, parts []allocations.Part, exclusive boo
 	kept, err := json.Marshal(asked{r.Wish, r.ServerIDs, r.GPUIDs})
 	return allocations.Draft{
 		User: r.User, Team: r.Team, Group: r.Group, Purpose: r.Purpose, Start: r.Start, End: r.End, Exclusive: exclusive, Parts: parts, Wish: string(kept),
+		Install: r.Install,
 	}, err
 }
 
@@ -333,6 +335,9 @@ func draft(r *schemas.AllocationRequest, parts []allocations.Part, exclusive boo
 func (s *Service) give(
 	ctx context.Context, r *schemas.AllocationRequest, keep bool, take func(parts []allocations.Part, exclusive bool) error,
 ) (schemas.Choice, error) {
+	if r.Install.Template != "" && !(s.d.Installs && slices.Contains(s.cfg.Deploy, steps.Install)) {
+		return schemas.Choice{}, schemas.ErrNoInstall
+	}
 	var except []string
 	var fresh time.Time
 	for try := 0; ; try++ {

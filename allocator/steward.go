@@ -21,6 +21,7 @@ import (
 	"auspex/allocator/steps"
 	"auspex/internal/reasons"
 	"auspex/internal/store/allocations"
+	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/workflows"
 	"auspex/schemas"
@@ -31,8 +32,8 @@ const actor = "allocator"
 
 // Config is the user's part.
 type Config struct {
-	// Deploy and Cleanup are the steps of a workflow before a server or GPU is its user's, and
-	// before it is given to somebody else; Look those of one that is only looked at.
+	// Deploy and Cleanup are the steps of a workflow before a server or GPU is its user's, and before it is given to
+	// somebody else; Look those of one that is only looked at. install is left out where nothing says with what.
 	Deploy   []string      `yaml:"deploy"`
 	Cleanup  []string      `yaml:"cleanup"`
 	Look     []string      `yaml:"validate"`
@@ -46,8 +47,9 @@ type Config struct {
 // DefaultConfig looks at what every site has read.
 func DefaultConfig() Config {
 	return Config{
-		Deploy: []string{"idle", "power_on", "set_boot", "telemetry", "health"}, Cleanup: []string{"idle", "telemetry", "health"},
-		Look: []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
+		Deploy:  []string{"idle", "power_on", "set_boot", steps.Install, "telemetry", "health"},
+		Cleanup: []string{"idle", "health", steps.Install, "telemetry", "health"},
+		Look:    []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
 	}
 }
 
@@ -90,6 +92,9 @@ type Deps struct {
 	Put func(ctx context.Context, w schemas.Workload) error
 	// Post publishes an event. One that is published again under its id is still one.
 	Post func(ctx context.Context, ev schemas.Event) error
+	// Installs returns the template that is pinned to a server, by its id, and the version of it that is installed now; ""
+	// where none is, or nobody installs servers.
+	Installs func(ctx context.Context, server string) (template string, version int64, err error)
 	// Wake makes workflows that wait begin.
 	Wake    func()
 	Log     *slog.Logger
@@ -192,17 +197,63 @@ func flowID(allocation, server, kind string, since time.Time) string {
 
 // flow returns a workflow of an allocation on a server, which it makes where there is none; nil
 // is that the server is not free for it yet.
-func (s *Steward) flow(ctx context.Context, id, allocation, server, kind string, exclusive bool, names []string) (*schemas.Workflow, error) {
+func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, server, kind string, exclusive bool, names []string) (*schemas.Workflow, error) {
+	w, err := s.d.Workflows.Get(ctx, id)
+	if err == nil || !errors.Is(err, entity.ErrNone) {
+		return &w, err
+	}
 	if !exclusive { // who has the other GPUs keeps the server as it is
 		names = slices.DeleteFunc(slices.Clone(names), steps.OfServer)
 	}
-	w, err := s.d.Workflows.Create(ctx, actor, schemas.Workflow{
-		ID: id, AllocationID: allocation, ServerID: server, Type: kind, Exclusive: exclusive, Steps: stepsOf(names),
-	})
+	todo := stepsOf(names)
+	if slices.Contains(names, steps.Install) {
+		with, err := s.installs(ctx, a, server, kind)
+		if err != nil {
+			return nil, err
+		}
+		for i := range todo {
+			if todo[i].Name == steps.Install {
+				todo[i].With = with
+			}
+		}
+		if with == nil {
+			todo = slices.DeleteFunc(todo, func(st schemas.WorkflowStep) bool { return st.Name == steps.Install })
+		}
+	}
+	w, err = s.d.Workflows.Create(ctx, actor, schemas.Workflow{ID: id, AllocationID: a.ID, ServerID: server, Type: kind, Exclusive: exclusive, Steps: todo})
 	if errors.Is(err, workflows.ErrBusy) || errors.Is(err, estate.ErrAllocated) {
 		return nil, nil
 	}
 	return &w, err
+}
+
+// installs are the parameters of the step that installs a server, nil where none does: a deployment as it was asked for, or as an
+// earlier one of the same allocation on that server did it; else with what is pinned to the server.
+func (s *Steward) installs(ctx context.Context, a *schemas.Allocation, server, kind string) (map[string]string, error) {
+	if kind == schemas.WorkflowDeploy {
+		if a.Template != "" {
+			return steps.InstallWith(&a.Install)
+		}
+		made, err := s.d.Workflows.Of(ctx, a.ID)
+		if err != nil {
+			return nil, err
+		}
+		for i := range made {
+			if w := &made[i]; w.ServerID == server && w.Type == kind {
+				if n := slices.IndexFunc(w.Steps, func(st schemas.WorkflowStep) bool { return st.Name == steps.Install }); n >= 0 {
+					return w.Steps[n].With, nil
+				}
+			}
+		}
+	}
+	if s.d.Installs == nil {
+		return nil, nil
+	}
+	template, version, err := s.d.Installs(ctx, server)
+	if err != nil || template == "" {
+		return nil, err
+	}
+	return steps.InstallWith(&schemas.Install{Template: template, TemplateVersion: version})
 }
 
 // pending brings an allocation whose time has come to its user.
@@ -223,7 +274,7 @@ func (s *Steward) pending(ctx context.Context, a *schemas.Allocation) error {
 	}
 	done := true
 	for i, server := range a.ServerIDs {
-		w, err := s.flow(ctx, flowID(a.ID, server, schemas.WorkflowDeploy, a.StartTime), a.ID, server, schemas.WorkflowDeploy, a.Exclusive, s.cfg.Deploy)
+		w, err := s.flow(ctx, flowID(a.ID, server, schemas.WorkflowDeploy, a.StartTime), a, server, schemas.WorkflowDeploy, a.Exclusive, s.cfg.Deploy)
 		if err != nil {
 			return err
 		}
@@ -341,7 +392,7 @@ func (s *Steward) cleaning(ctx context.Context, r *allocations.Return) error {
 		}
 		s.posted[id] = true
 	}
-	w, err := s.flow(ctx, id, r.Allocation, r.Server, schemas.WorkflowCleanup, r.Exclusive, s.cfg.Cleanup)
+	w, err := s.flow(ctx, id, &a, r.Server, schemas.WorkflowCleanup, r.Exclusive, s.cfg.Cleanup)
 	if err != nil || w == nil || w.Status != schemas.WorkflowCompleted {
 		return err
 	}

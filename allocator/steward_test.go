@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/allocator"
@@ -22,8 +23,10 @@ import (
 	"auspex/internal/cmdb"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/audit"
+	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/people"
+	"auspex/internal/store/provisioning"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
 	"auspex/internal/store/workflows"
@@ -50,6 +53,8 @@ type site struct {
 	refused int
 	posted  []schemas.Event
 	config  allocator.Config
+	stops   []string // steps that were ended, as attempt step
+	goesOn  bool     // what was begun
 }
 
 func (s *site) must(err error) {
@@ -89,7 +94,7 @@ func newSite(t testing.TB, servers int) *site {
 }
 
 // Kinds implements steps.Driver.
-func (s *site) Kinds() []string { return []string{"ready", "wipe"} }
+func (s *site) Kinds() []string { return []string{"ready", "wipe", steps.Install} }
 
 // Do implements steps.Driver.
 func (s *site) Do(_ context.Context, j steps.Job) (steps.Progress, error) {
@@ -141,6 +146,11 @@ func (s *site) run(holder string) (stop func()) {
 			defer s.mu.Unlock()
 			s.works[w.ID] = w
 			return nil
+		},
+		Installs: func(ctx context.Context, server string) (string, int64, error) {
+			said, err := provisioning.New(s.db).Overrides(ctx, []string{server})
+			o := said[server]
+			return o.Template, o.TemplateVersion, err
 		},
 		Post: func(_ context.Context, ev schemas.Event) error {
 			s.mu.Lock()
@@ -323,10 +333,163 @@ func TestADeployThatFails(t *testing.T) {
 
 func TestAStepWithoutADriver(t *testing.T) {
 	s := newSite(t, 1)
-	s.config.Deploy = []string{"install"}
+	s.config.Deploy = []string{"reinstall"}
 	s.run("p1")
-	if a := s.becomes(s.take(s.whole("s0")).ID, schemas.AllocationFailed); a.Reason != "s0: install: no driver does install" {
+	if a := s.becomes(s.take(s.whole("s0")).ID, schemas.AllocationFailed); a.Reason != "s0: reinstall: no driver does reinstall" {
 		t.Errorf("%+v", a)
+	}
+}
+
+// Stop implements steps.Stopper.
+func (s *site) Stop(_ context.Context, j steps.Job) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stops = append(s.stops, fmt.Sprint(j.Workflow.Attempt, " ", j.Step.Name))
+	return !s.goesOn, nil
+}
+
+// flow waits for a workflow.
+func (s *site) flow(id string, ok func(*schemas.Workflow) bool) {
+	s.t.Helper()
+	waittest.Until(s.t, func() error {
+		w, err := s.flows.Get(s.t.Context(), id)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err == nil && !ok(&w) {
+			err = fmt.Errorf("it is %+v, after %v", w, s.stops)
+		}
+		return err
+	})
+}
+
+// What a workflow had begun is ended when it is cancelled, and it is not begun anew before nothing of that goes on.
+func TestWhatACancelledWorkflowHadBegunIsEnded(t *testing.T) {
+	s := newSite(t, 1)
+	s.goesOn = true
+	s.set("ready", "wait")
+	s.run("p1")
+	w, err := s.flows.Create(t.Context(), "li", schemas.Workflow{
+		ServerID: s.ids["s0"], Type: schemas.WorkflowValidate, Exclusive: true, Steps: []schemas.WorkflowStep{{Name: steps.Install}, {Name: "ready"}, {Name: "wipe"}},
+	})
+	s.must(err)
+	s.flow(w.ID, func(w *schemas.Workflow) bool { return w.Steps[1].Status == schemas.StepRunning })
+	_, err = s.flows.Move(t.Context(), "li", "", w.ID, schemas.WorkflowFailed, workflows.Cancelled, nil)
+	s.must(err)
+	s.flow(w.ID, func(*schemas.Workflow) bool { return len(s.stops) > 4 })
+	if got := s.server("s0"); got != schemas.ServerError {
+		t.Errorf("s0 is %s", got)
+	}
+	_, err = s.flows.Move(t.Context(), "li", "", w.ID, schemas.WorkflowPending, "", nil)
+	s.must(err)
+	s.set("ready", "")
+	s.mu.Lock()
+	s.stops = nil
+	s.mu.Unlock()
+	s.flow(w.ID, func(w *schemas.Workflow) bool {
+		if w.Status != schemas.WorkflowPending {
+			t.Fatalf("it began while the one before went on: %+v", w)
+		}
+		return len(s.stops) > 4
+	})
+	s.mu.Lock()
+	stops := slices.Clone(s.stops)
+	s.mu.Unlock()
+	for _, stop := range stops {
+		if stop != "1 install" && stop != "1 ready" && stop != "1 wipe" {
+			t.Errorf("%s was ended", stop)
+		}
+	}
+	s.mu.Lock()
+	s.goesOn = false
+	s.mu.Unlock()
+	s.flow(w.ID, func(w *schemas.Workflow) bool { return w.Status == schemas.WorkflowCompleted && w.Attempt == 2 })
+}
+
+// template stores a template with two versions.
+func (s *site) template(name string) {
+	s.t.Helper()
+	store := provisioning.New(s.db)
+	made, err := store.Create(s.t.Context(), "root", name, schemas.TemplateBody{OSFamily: "other", Architectures: []string{schemas.ArchX86}, Text: "1"})
+	s.must(err)
+	_, err = store.Update(s.t.Context(), "root", name, made.Revision, func(t *schemas.Template) { t.Text = "2" })
+	s.must(err)
+}
+
+// pin has a server installed with a version of a template.
+func (s *site) pin(server, template string, version int64) {
+	s.t.Helper()
+	_, err := provisioning.New(s.db).Override(s.t.Context(), "root", s.ids[server], 0, schemas.HardwareOverrides{Template: template, TemplateVersion: version})
+	s.must(err)
+}
+
+// installs are the parameters of the steps that install, of workflows of an allocation.
+func (s *site) installs(id, kind string) (out []map[string]string) {
+	s.t.Helper()
+	made, err := s.flows.Of(s.t.Context(), id)
+	s.must(err)
+	for _, w := range made {
+		for _, st := range w.Steps {
+			if w.Type == kind && st.Name == steps.Install {
+				out = append(out, st.With)
+			}
+		}
+	}
+	return out
+}
+
+// A server is installed with what its allocation names, or with what is pinned to it; a try after a failure installs the same, though
+// something else is pinned by then.
+func TestADeploymentInstallsWhatIsPinned(t *testing.T) {
+	s := newSite(t, 4)
+	s.template("ubuntu")
+	s.config.Deploy, s.config.Cleanup = []string{"install", "ready"}, []string{"install", "wipe"}
+	s.pin("s0", "ubuntu", 1)
+	s.run("p1")
+
+	a := s.becomes(s.take(s.whole("s1")).ID, schemas.AllocationActive)
+	if got := s.installs(a.ID, schemas.WorkflowDeploy); got != nil {
+		t.Errorf("nothing is pinned to it: %v", got)
+	}
+
+	s.set("ready", "the fan is dead")
+	a = s.becomes(s.take(s.whole("s0")).ID, schemas.AllocationFailed)
+	s.returned(a.ID)
+	s.pin("s0", "ubuntu", 2)
+	s.set("ready", "")
+	_, err := s.given.Again(t.Context(), "li", a.ID, s.whole("s0").Parts)
+	s.must(err)
+	s.becomes(a.ID, schemas.AllocationActive)
+	old := map[string]string{"template": "ubuntu", "version": "1"}
+	if d := cmp.Diff([]map[string]string{old, old}, s.installs(a.ID, schemas.WorkflowDeploy)); d != "" {
+		t.Error(d)
+	}
+	if got := s.installs(a.ID, schemas.WorkflowCleanup); len(got) != 1 || got[0]["version"] != "1" {
+		t.Errorf("it was cleaned with %v", got)
+	}
+
+	d := s.whole("s2")
+	d.Install = schemas.Install{Template: "ubuntu", TemplateVersion: 1, Parameters: map[string]any{"n": 3, "name": "x"}}
+	a = s.becomes(s.take(d).ID, schemas.AllocationActive)
+	if a.Template != "ubuntu" || a.TemplateVersion != 1 || len(a.Parameters) != 2 {
+		t.Errorf("%+v", a)
+	}
+	named := map[string]string{"template": "ubuntu", "version": "1", "parameters.n": "3", "parameters.name": "x"}
+	if d := cmp.Diff([]map[string]string{named}, s.installs(a.ID, schemas.WorkflowDeploy)); d != "" {
+		t.Error(d)
+	}
+	if err := provisioning.New(s.db).Delete(t.Context(), "root", "ubuntu", 0); !errors.Is(err, entity.ErrInUse) {
+		t.Errorf("a template that an allocation is pinned to was removed: %v", err)
+	}
+	d.Install.TemplateVersion = 7
+	d.User = s.user.ID
+	if _, err := s.given.Take(t.Context(), "li", d); !errors.Is(err, entity.ErrNone) {
+		t.Errorf("a version that there is none of: %v", err)
+	}
+	// Who has a part of a server has no say in its system.
+	s.pin("s3", "ubuntu", 2)
+	a = s.becomes(s.take(allocations.Draft{Purpose: "x", Parts: []allocations.Part{{Server: s.ids["s3"], GPUs: []string{s.ids["s3/gpu0"]}}}}).ID, schemas.AllocationActive)
+	if got := s.installs(a.ID, schemas.WorkflowDeploy); got != nil {
+		t.Errorf("a GPU was given by installing its server: %v", got)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"auspex/api/access"
 	"auspex/api/apigen"
+	"auspex/internal/provision"
 	"auspex/internal/reasons"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/entity"
@@ -126,6 +127,11 @@ func notGiven(err error) error {
 			detail = "Nothing fits: " + none.Choice.Detail + "."
 		}
 		return noFit{problem{http.StatusConflict, "no_fit", detail, "See `choice` for why each server does not."}, none.Choice}
+	case errors.Is(err, schemas.ErrNoInstall):
+		return problem{
+			http.StatusConflict, "not_installed", "Servers are not installed here for an allocation.",
+			"It takes control.tinkerbell, a mode of control in which it acts, and the step install in allocator.deploy. Or ask without a template.",
+		}
 	case errors.Is(err, workflows.ErrBusy):
 		return problem{http.StatusConflict, "busy", "Another workflow runs on the server.", "Wait for its end, or cancel it."}
 	case errors.Is(err, estate.ErrAllocated):
@@ -298,6 +304,9 @@ func (s *Server) request(ctx context.Context, b *apigen.NewAllocation) (r schema
 	if ways != 1 {
 		return r, bad("wish", "is to be asked for, or server_id, server_ids or gpu_ids: one of them, and there are %d", ways)
 	}
+	if err := s.installs(ctx, b, &r); err != nil {
+		return r, err
+	}
 	if wished {
 		if b.Wish.Servers > 0 && b.Wish.GPUs > 0 {
 			return r, bad("wish", "asks for servers and for gpus, and can ask for one of them")
@@ -337,6 +346,59 @@ func (s *Server) request(ctx context.Context, b *apigen.NewAllocation) (r schema
 		}
 	}
 	return r, nil
+}
+
+// installs reads what servers are to be installed with.
+func (s *Server) installs(ctx context.Context, b *apigen.NewAllocation, r *schemas.AllocationRequest) error {
+	bad := func(field, detail string) error {
+		return wrong("body", apigen.FieldProblem{Field: field, Detail: detail})
+	}
+	if b.Template == "" {
+		switch {
+		case b.TemplateVersion != 0:
+			return bad("template_version", "is of a template, and none is named")
+		case len(b.Parameters) > 0:
+			return bad("parameters", "are of a template, and none is named")
+		}
+		return nil
+	}
+	if b.Wish.GPUs > 0 || b.Wish.GPUsPerServer > 0 || len(b.GpuIds) > 0 {
+		return bad("template", "is for whole servers: who has the other GPUs keeps the server as it is")
+	}
+	e, err := s.holdings()
+	if err != nil {
+		return err
+	}
+	t, err := e.provisioning.Template(ctx, b.Template)
+	switch {
+	case errors.Is(err, entity.ErrNone):
+		return bad("template", fmt.Sprintf("%q is no template", b.Template))
+	case err != nil:
+		return err
+	case t.Status == schemas.TemplateRetired:
+		return bad("template", t.Name+" is retired: nothing new is installed with it")
+	}
+	if v := b.TemplateVersion; v != 0 && v != t.Version {
+		t.TemplateVersion, err = e.provisioning.Version(ctx, t.ID, v)
+		if errors.Is(err, entity.ErrNone) {
+			return bad("template_version", fmt.Sprintf("%s has no version %d", t.Name, v))
+		} else if err != nil {
+			return err
+		}
+	}
+	var faults provision.Faults
+	_, secrets, err := provision.Given(&t.TemplateBody, b.Parameters)
+	if errors.As(err, &faults) {
+		return wrong("body", faultsIn("body", faults)...)
+	} else if err != nil {
+		return err
+	}
+	// What it names is written to a server that is then theirs.
+	if len(secrets) > 0 && (around(ctx) != "" || may(ctx, access.Inventory) != nil) {
+		return bad("parameters."+secrets[0], "names a secret of the site, which is for those who run it")
+	}
+	r.Install = schemas.Install{Template: t.Name, TemplateVersion: t.Version, Parameters: b.Parameters}
+	return nil
 }
 
 func later(a, b time.Time) time.Time {

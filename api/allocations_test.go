@@ -35,6 +35,7 @@ type named struct {
 	// fits answers wishes; without it nothing fits.
 	fits func(*schemas.Wish) (schemas.Choice, error)
 	free []schemas.Pick // instead of servers that are ill
+	bare bool           // nothing is installed here
 }
 
 func (n *named) draft(ctx context.Context, r *schemas.AllocationRequest) (d allocations.Draft, c schemas.Choice, err error) {
@@ -53,6 +54,10 @@ func (n *named) draft(ctx context.Context, r *schemas.AllocationRequest) (d allo
 	d = allocations.Draft{User: r.User, Team: r.Team, Group: r.Group, Purpose: r.Purpose, Start: r.Start, End: r.End, Exclusive: len(r.ServerIDs) > 0}
 	for _, id := range r.ServerIDs {
 		d.Parts = append(d.Parts, allocations.Part{Server: id})
+	}
+	d.Install = r.Install
+	if r.Install.Template != "" && n.bare {
+		return d, c, schemas.ErrNoInstall
 	}
 	for _, id := range r.GPUIDs {
 		g, err := n.estate.GPU(ctx, id)

@@ -47,6 +47,7 @@ import (
 	"auspex/internal/store/provisioning"
 	"auspex/internal/store/records"
 	"auspex/internal/store/requests"
+	"auspex/internal/store/validations"
 	"auspex/internal/store/workflows"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -276,6 +277,7 @@ type Deps struct {
 	Registry *cmdb.Inventory
 	// Provisioning is how systems are installed.
 	Provisioning *provisioning.Store
+	Validations  *validations.Store
 	// Contacts is which agents are lost, and Tunnel where they dial in, if this process
 	// lets them.
 	Contacts   Contacts

@@ -22,6 +22,7 @@ import (
 	"auspex/internal/store/estate"
 	"auspex/internal/store/provisioning"
 	"auspex/internal/store/sqldb"
+	"auspex/internal/store/validations"
 	"auspex/schemas"
 )
 
@@ -33,15 +34,16 @@ type holdings struct {
 	inventory   *cmdb.Inventory
 
 	provisioning *provisioning.Store
+	validations  *validations.Store
 }
 
 // holdings are there where this process keeps the inventory.
 func (s *Server) holdings() (*holdings, error) {
 	d := &s.deps
-	if d.Configs == nil || d.Registry == nil || d.Provisioning == nil {
+	if d.Configs == nil || d.Registry == nil || d.Provisioning == nil || d.Validations == nil {
 		return nil, problem{http.StatusServiceUnavailable, "no_estate", "This console keeps no servers to give.", "Run a role that has the inventory."}
 	}
-	return &holdings{d.Estate, d.Allocations, d.Configs, d.Registry, d.Provisioning}, nil
+	return &holdings{d.Estate, d.Allocations, d.Configs, d.Registry, d.Provisioning, d.Validations}, nil
 }
 
 // editor is the estate for a caller who may change it.

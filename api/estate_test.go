@@ -32,6 +32,7 @@ import (
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
+	"auspex/internal/store/validations"
 	"auspex/internal/store/workflows"
 	"auspex/schemas"
 )
@@ -52,7 +53,7 @@ func withEstate(t *testing.T, racks int) option {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.Inventory, d.Registry, d.Configs, d.Provisioning = inv, inv, configs.New(db), provisioning.New(db)
+		d.Inventory, d.Registry, d.Configs, d.Provisioning, d.Validations = inv, inv, configs.New(db), provisioning.New(db), validations.New(db)
 	}
 }
 
@@ -793,7 +794,7 @@ func BenchmarkListOfGPUs(b *testing.B) {
 	cfg.Listen = "127.0.0.1:0"
 	s, err := api.New(cfg, api.Deps{
 		Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), DB: db, Records: records.New(db), People: people.New(db), Answers: answers.New(db),
-		Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Configs: configs.New(db), Provisioning: provisioning.New(db), Registry: inv, Inventory: inv,
+		Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Configs: configs.New(db), Provisioning: provisioning.New(db), Validations: validations.New(db), Registry: inv, Inventory: inv,
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -616,7 +616,7 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 			return nil, err
 		}
 	}
-	if !slices.Contains(d.states, a.State) {
+	if !slices.Contains(d.states, a.State) && !(r.Verb == apigen.Cancel && a.Endable()) {
 		return nil, problem{
 			http.StatusConflict, "wrong_state", fmt.Sprintf("Action %s is %s.", a.ID, a.State),
 			"Someone else may have decided already; read the action again.",

@@ -12,6 +12,7 @@ import (
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/cmdb"
+	"auspex/internal/store/validations"
 	"auspex/schemas"
 )
 
@@ -218,4 +219,76 @@ func TestATemplateIsRenderedAndNothingIsStored(t *testing.T) {
 	refusal(t, "no version", render(`{"server":"gpu-r01-01","version":2}`), http.StatusNotFound, "not_found", "")
 	got[schemas.HardwareRecord](t, w.do(t, access.RoleEngineer, http.MethodPut, "hardware/gpu-r01-01", "", `{"architecture":"aarch64"}`), http.StatusOK)
 	refusal(t, "another architecture", render(`{"server":"gpu-r01-01","parameters":{"url":"http://a/b"}}`), http.StatusBadRequest, "bad_body", "server")
+}
+
+// What was found of a server is listed, the last time first, page by page.
+func TestTheValidationsOfAServer(t *testing.T) {
+	w := start(t, false, withEstate(t, 2))
+	list := func(query string) apigen.ValidationList {
+		return got[apigen.ValidationList](t, w.do(t, access.RoleViewer, http.MethodGet, "servers/gpu-r01-01/validations"+query, "", ""), http.StatusOK)
+	}
+	if l := list(""); len(l.Items) != 0 || l.Next != "" {
+		t.Errorf("%+v", l)
+	}
+	server := got[schemas.Server](t, w.do(t, access.RoleViewer, http.MethodGet, "servers/gpu-r01-01", "", ""), http.StatusOK).ID
+	for _, id := range []string{"a", "b", "c"} {
+		_, err := validations.New(w.db).Put(t.Context(), schemas.Validation{
+			ID: id, ServerID: server, Checks: []schemas.ValidationCheck{{Name: "link", Verdict: schemas.CheckNotSeen, Source: schemas.SeenByTelemetry, Detail: "nobody reads it"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := list("?limit=2")
+	if len(first.Items) != 2 || first.Items[0].ID != "c" || first.Items[0].Number != 3 || first.Items[0].Verdict != schemas.CheckNotSeen || first.Items[0].Server != "gpu-r01-01" {
+		t.Errorf("%+v", first)
+	}
+	if l := list("?limit=2&after=" + first.Next); len(l.Items) != 1 || l.Items[0].ID != "a" || l.Next != "" {
+		t.Errorf("%+v", l)
+	}
+	refusal(t, "no such server", w.do(t, access.RoleViewer, http.MethodGet, "servers/none/validations", "", ""), http.StatusNotFound, "not_found", "")
+}
+
+// What servers are to be installed with is checked before anything is given, and is kept as it was then.
+func TestAnAllocationNamesItsTemplate(t *testing.T) {
+	var n *named
+	w := gives(t, withEstate(t, 4), func(_ *api.Config, d *api.Deps) { n = d.Allocator.(*named) })
+	w.person(t, "li", access.RoleEngineer)
+	if a := w.do(t, access.RoleEngineer, http.MethodPost, "templates", "", ubuntu(t, ubuntuText)); a.status != http.StatusCreated {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	ask := func(who, with string) answer {
+		return w.send(t, http.MethodPost, "api/v1/allocations", who, body(`{"server_id":"gpu-r01-01","user_id":"li"`+with+`}`))
+	}
+	for with, field := range map[string]string{
+		`,"template":"talos"`: "template", `,"template":"ubuntu","template_version":7`: "template_version", `,"template_version":1`: "template_version",
+		`,"parameters":{"url":"http://images/a.gz"}`: "parameters", `,"template":"ubuntu"`: "parameters.url", `,"template":"ubuntu","parameters":{"url":3}`: "parameters.url",
+		`,"template":"ubuntu","parameters":{"url":"http://images/a.gz","urll":"x"}`:  "parameters.urll",
+		`,"template":"ubuntu","parameters":{"url":"http://images/a.gz","token":"x"}`: "parameters.token",
+	} {
+		refusal(t, with, ask("li", with), http.StatusBadRequest, "bad_body", field)
+	}
+	gpu := w.send(t, http.MethodPost, "api/v1/allocations", "li", body(`{"gpu_ids":["gpu-r01-01/gpu0"],"template":"ubuntu","parameters":{"url":"http://images/a.gz"}}`))
+	refusal(t, "a GPU", gpu, http.StatusBadRequest, "bad_body", "template")
+	const good = `,"template":"ubuntu","parameters":{"url":"http://images/a.gz"}`
+	n.bare = true
+	refusal(t, "where nothing is installed", ask("li", good), http.StatusConflict, "not_installed", "")
+	n.bare = false
+	made := decode[apigen.CreatedAllocation](t, ask("li", good), http.StatusCreated).Allocation
+	if made.Template != "ubuntu" || made.TemplateVersion != 1 || made.Parameters["url"] != "http://images/a.gz" {
+		t.Errorf("%+v", made)
+	}
+	// A secret of the site would be written to a server that is theirs.
+	secret := `,"template":"ubuntu","parameters":{"url":"http://images/a.gz","token":"secret:join"}`
+	makes[schemas.Team](t, w, "api/v1/teams", `{"name":"blue","members":["li"]}`)
+	refusal(t, "a secret", ask("li", secret), http.StatusBadRequest, "bad_body", "parameters.token")
+	// A later version changes nothing of it, and what is retired is for nobody new.
+	if a := w.do(t, access.RoleEngineer, http.MethodPut, "templates/ubuntu", "", `{"description":"x","status":"retired"}`); a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if is := got[schemas.Allocation](t, w.do(t, "li", http.MethodGet, "allocations/"+made.ID, "", ""), http.StatusOK); is.TemplateVersion != 1 {
+		t.Errorf("%+v", is)
+	}
+	refusal(t, "retired", ask("li", good), http.StatusBadRequest, "bad_body", "template")
+	refusal(t, "pinned", w.do(t, access.RoleEngineer, http.MethodDelete, "templates/ubuntu", "", ""), http.StatusConflict, "in_use", "")
 }

@@ -54,8 +54,9 @@ func (c *Client) GetAction(ctx context.Context, id string, opts ...Option) (sche
 // and answers 202; the action changes once control has taken the intent. The same Idempotency-Key gives the same
 // intent, which control takes once. Where two persons must approve, the answer says who is still needed; whoever
 // approved it already, or asked for it, is answered 409. `override` lets an action through a change freeze; admins
-// may, with a reason. `resolve` says that a person has done what only a person can (`person`), and closes the ticket;
-// what the body says of it is kept with the action.
+// may, with a reason. `cancel` of an installation that goes on ends it: its workflow is taken away, the server may not
+// start from the network any more, and what was done until then stays. `resolve` says that a person has done what only
+// a person can (`person`), and closes the ticket; what the body says of it is kept with the action.
 func (c *Client) DecideAction(ctx context.Context, id string, verb string, body *Decision, opts ...Option) (Accepted, error) {
 	return one[Accepted](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "actions/" + url.PathEscape(id) + "/" + url.PathEscape(verb), Body: given(body)}, opts)
 }
@@ -1561,6 +1562,29 @@ func (c *Client) GetServerStatus(ctx context.Context, id string, opts ...Option)
 	return one[ServerStatus](ctx, c, Request{Method: http.MethodGet, Path: "servers/" + url.PathEscape(id) + "/status"}, opts)
 }
 
+// ListServerValidationsParams are the parameters of [Client.ListServerValidations]; what is zero is not sent.
+type ListServerValidationsParams struct {
+	After  string // `next` of the previous page, of the same list in the same order
+	Limit  int
+	Fields string // Only these fields of each item, separated by commas
+}
+
+func (p *ListServerValidationsParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "after", p.After)
+	ask(q, "limit", p.Limit)
+	ask(q, "fields", p.Fields)
+	return q
+}
+
+// ListServerValidations: List what was found of a server when it was validated, the latest first. One for each time
+// that the step or rung `validate` looked: what its agent tested, whether each part is read and its links are up at
+// full speed, and how its GPUs, memory, drivers and ports compare with most others of the same model. What nobody can
+// tell is `not_seen`, and never passed. The latest 200 are kept.
+func (c *Client) ListServerValidations(ctx context.Context, id string, params ListServerValidationsParams, opts ...Option) iter.Seq2[schemas.Validation, error] {
+	return all[schemas.Validation](ctx, c, Request{Method: http.MethodGet, Path: "servers/" + url.PathEscape(id) + "/validations", Query: params.query()}, opts)
+}
+
 // ListTeamsParams are the parameters of [Client.ListTeams]; what is zero is not sent.
 type ListTeamsParams struct {
 	Sort   string // By which field, with a minus from the last; name where it is left out. Equals are sorted by id; one of name, -name, created_at, -created_at
@@ -1952,7 +1976,8 @@ func (c *Client) GetWorkflow(ctx context.Context, id string, opts ...Option) (sc
 	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodGet, Path: "workflows/" + url.PathEscape(id)}, opts)
 }
 
-// CancelWorkflow: Cancel a workflow: it fails with this reason, and what it had begun stays as it is.
+// CancelWorkflow: Cancel a workflow: it fails with this reason. What waits is not begun, and an installation that goes
+// on is ended; what was done until then stays.
 func (c *Client) CancelWorkflow(ctx context.Context, id string, opts ...Option) (schemas.Workflow, error) {
 	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodDelete, Path: "workflows/" + url.PathEscape(id)}, opts)
 }
@@ -2118,16 +2143,19 @@ type CreatedAllocation struct {
 
 // NewAllocation: One of `server_id`, `server_ids`, `gpu_ids` and `wish`.
 type NewAllocation struct {
-	EndTime   time.Time     `json:"end_time,omitzero"` // Absent is open
-	GPUIDs    []string      `json:"gpu_ids,omitzero"`  // Single GPUs
-	GroupID   string        `json:"group_id,omitzero"`
-	Purpose   string        `json:"purpose,omitzero"`
-	ServerID  string        `json:"server_id,omitzero"`  // A whole server
-	ServerIDs []string      `json:"server_ids,omitzero"` // Whole servers
-	StartTime time.Time     `json:"start_time,omitzero"` // Absent is now
-	Team      string        `json:"team,omitzero"`       // By id or name; absent is the only one of the user, or none
-	UserID    string        `json:"user_id,omitzero"`    // By id or username; absent is who asks
-	Wish      *schemas.Wish `json:"wish,omitzero"`
+	EndTime         time.Time      `json:"end_time,omitzero"` // Absent is open
+	GPUIDs          []string       `json:"gpu_ids,omitzero"`  // Single GPUs
+	GroupID         string         `json:"group_id,omitzero"`
+	Parameters      map[string]any `json:"parameters,omitzero"` // Of the template, as its schema says. A secret, by its name, is for those who run the place
+	Purpose         string         `json:"purpose,omitzero"`
+	ServerID        string         `json:"server_id,omitzero"`        // A whole server
+	ServerIDs       []string       `json:"server_ids,omitzero"`       // Whole servers
+	StartTime       time.Time      `json:"start_time,omitzero"`       // Absent is now
+	Team            string         `json:"team,omitzero"`             // By id or name; absent is the only one of the user, or none
+	Template        string         `json:"template,omitzero"`         // Install whole servers with this template, by id or name, instead of what is pinned to them
+	TemplateVersion int64          `json:"template_version,omitzero"` // Absent is the latest
+	UserID          string         `json:"user_id,omitzero"`          // By id or username; absent is who asks
+	Wish            *schemas.Wish  `json:"wish,omitzero"`
 }
 
 // ChangedAllocation: as the document has it.

@@ -388,7 +388,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		approved := q.approved(k)
 		c.cost(ctx, k, a, r)
 		if !c.stands(k) && !k.Touched {
-			return end(schemas.ActionCancelled, c.ended(k), "cancel")
+			return end(schemas.ActionCancelled, c.outdated(k), "cancel")
 		}
 		if a.Kind == kindUncordon && !k.Cordoned && k.Request == nil {
 			verified(a, messages.New(messages.NotOurs, nil))
@@ -593,7 +593,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 	told, shown := c.d.Now(), ""
 	for {
 		var f finding
-		v, observed, gaveUp, err := Pending, schemas.Sentence{}, false, error(nil)
+		v, observed, gaveUp, moved, err := Pending, schemas.Sentence{}, false, false, error(nil)
 		if a.EffectAt.IsZero() {
 			call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
 			if p, ok := rem.(Pursuer); ok {
@@ -603,6 +603,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			if err == nil {
 				v, observed, err = rem.Verify(call, step(k, *a, k.Decided))
 			}
+			moved = staged(call, rem, k, a)
 			cancel()
 		} else if f, err = c.examine(ctx, k); err == nil {
 			observed = f.observed
@@ -614,6 +615,12 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			last = messages.Error(err)
 		} else if observed.ID != "" {
 			last = observed
+		}
+		if ender != nil && v == Pending && a.EffectAt.IsZero() {
+			ended, err := c.ended(ctx, ender, k, a, r, &last)
+			if ended || err != nil {
+				return err
+			}
 		}
 		late := c.d.Now().After(deadline)
 		if (late || gaveUp) && ender != nil && v == Pending && a.EffectAt.IsZero() {
@@ -670,7 +677,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			args["saw"] = last
 			become(a, schemas.ActionFailed, messages.New(messages.NoEffect, args))
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
-		case a.EffectAt.IsZero() && progressed(c.d.Now().Sub(told), shown, last):
+		case a.EffectAt.IsZero() && (moved || progressed(c.d.Now().Sub(told), shown, last)):
 			told, shown = c.d.Now(), said(last)
 			at := a.SentAt
 			if at.IsZero() {
@@ -698,6 +705,43 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		case <-c.after(c.cfg.Poll):
 		}
 	}
+}
+
+// staged reads the stages of a step, and reports whether they have changed. What cannot be read stays as it was.
+func staged(ctx context.Context, rem Remediator, k *climb, a *schemas.Action) bool {
+	s, ok := rem.(Staged)
+	if !ok {
+		return false
+	}
+	stages, err := s.Stages(ctx, step(k, *a, k.Decided))
+	if err != nil || len(stages) == 0 || slices.Equal(stages, a.Stages) {
+		return false
+	}
+	a.Stages = stages
+	return true
+}
+
+// ended ends a step that goes on where somebody has cancelled it, and then it is cancelled: nil of the driver is that nothing of it is
+// left in the world. Until then it is tried again.
+func (c *Controller) ended(ctx context.Context, ender Ender, k *climb, a *schemas.Action, r policy.Rung, last *schemas.Sentence) (bool, error) {
+	verb, who, err := c.store.intent(ctx, a.ID)
+	if err != nil || verb != verbCancel {
+		return false, err
+	}
+	call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
+	left := ender.End(call, step(k, *a, k.Decided))
+	cancel()
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if left != nil {
+		c.d.Log.Warn("cannot end a step that was cancelled", "action", a.ID, "server", k.Subject, "error", left)
+		*last = messages.New(messages.CannotEnd, messages.Args{"who": who, "error": left.Error()})
+		return false, nil
+	}
+	a.Actor = who
+	become(a, schemas.ActionCancelled, messages.New(messages.EndedBy, messages.Args{"who": who, "saw": *last}))
+	return true, c.save(ctx, k, a, r, time.Time{}, verbCancel)
 }
 
 // tellAfter is the time, over the quiet time, after which it is told what keeps a repair from counting, or that this is

@@ -258,6 +258,11 @@ func New(cfg Config, d Deps) (*Controller, error) {
 			Name: "auspex_control_messages_ignored_total", Help: "Messages that could not be used, by topic.",
 		}, []string{"topic"}),
 	}
+	for kind, r := range d.Remediators {
+		if _, ok := r.(Ender); ok {
+			c.store.ends = append(c.store.ends, kind)
+		}
+	}
 	if d.Metrics != nil {
 		d.Metrics.MustRegister(c.actions, c.ignored, c.checks)
 	}

@@ -272,6 +272,14 @@ type Settings struct {
 	Tunnels Tunnels
 	// Installs is what servers are installed with; nil where nobody knows.
 	Installs Installs
+	// Validations keeps what was found of servers; nil where nobody does.
+	Validations Validations
+}
+
+// Validations keeps what was found of servers.
+type Validations interface {
+	// Keep keeps what an agent found, with what else is known of the server of that name. The same one again is kept once.
+	Keep(ctx context.Context, v schemas.Validation) error
 }
 
 // Installs says what servers are installed with.
@@ -312,6 +320,12 @@ type Pursuer interface {
 type Ender interface {
 	// End ends what a step has begun and not brought to its end. It may be called again.
 	End(ctx context.Context, s Step) error
+}
+
+// Staged is a remediator whose step goes through stages that its peer tells.
+type Staged interface {
+	// Stages are those of a step that Apply has begun, in order; none where nobody tells them.
+	Stages(ctx context.Context, s Step) ([]schemas.Stage, error)
 }
 
 // Compound is a remediator that does part of its step through others.

@@ -63,6 +63,52 @@ func TestAStepThatGoesOnIsEndedWhenItIsOutOfTime(t *testing.T) {
 	}
 }
 
+// A step that goes on is ended where somebody cancels it, as often as it takes, and then it is cancelled; one that nobody can end is not.
+func TestAStepThatGoesOnIsEndedWhereSomebodyCancelsIt(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	b.w.lazy = true
+	g := &stubborn{going: going{worldStep: worldStep{b.w}}}
+	c := b.controller()
+	c.d.Remediators["power_cycle"], c.store.ends = g, []string{"power_cycle"}
+	cancelled := false
+	as := b.until(
+		c, func(as []schemas.Action) bool {
+			a := kind(as, "power_cycle")
+			if a.State == schemas.ActionVerifying && !cancelled {
+				cancelled = true
+				for _, id := range []string{kind(as, "drain").ID, a.ID} {
+					kept, err := c.store.putIntent(t.Context(), schemas.Intent{Verb: verbCancel, Action: id, Actor: "li"})
+					if err != nil || kept != (id == a.ID) {
+						t.Errorf("%s: %v %v", id, kept, err)
+					}
+				}
+			}
+			return a.State == schemas.ActionCancelled && kind(as, "ticket").State == schemas.ActionProposed
+		},
+		incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"),
+	)
+	if n := g.ended.Load(); n != 2 {
+		t.Errorf("it was ended %d times", n)
+	}
+	if a := kind(as, "power_cycle"); a.Actor != "li" || !strings.HasPrefix(a.Detail, "cancelled by li, and ended there; what it had done until then stays: ") {
+		t.Errorf("%+v", a)
+	}
+	if states(as)["uncordon"] != "" {
+		t.Error("its server was given back")
+	}
+}
+
+// stubborn cannot be ended at first.
+type stubborn struct{ going }
+
+// End implements Ender.
+func (s *stubborn) End(context.Context, Step) error {
+	if s.ended.Add(1) == 1 {
+		return errors.New("no route")
+	}
+	return nil
+}
+
 // What is read of a step that has an identity in the world is certain, also where its answer was lost.
 func TestAStepThatIsToldApartFailsForCertainThoughItsAnswerWasLost(t *testing.T) {
 	b := newBench(t, schemas.ModeEnforce)

@@ -90,8 +90,8 @@ func (c *Controller) makeWay(resource string) {
 	}
 }
 
-// ended says why a case on which nothing was done yet has no reason any more.
-func (c *Controller) ended(k *climb) schemas.Sentence {
+// outdated says why a case on which nothing was done yet has no reason any more.
+func (c *Controller) outdated(k *climb) schemas.Sentence {
 	if !k.Foretold {
 		return messages.New(messages.CauseGone, nil)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"auspex/control/messages"
 	"auspex/internal/bus"
@@ -17,7 +18,7 @@ const (
 	verbApprove = "approve"
 	// verbOverride lets a step through a change freeze.
 	verbOverride = "override"
-	verbCancel   = "cancel"
+	verbCancel   = schemas.IntentCancel
 	verbDryRun   = "dry-run"
 	verbResolve  = "resolve"
 	verbRequest  = schemas.IntentRequest
@@ -122,6 +123,11 @@ func (s *store) putIntent(ctx context.Context, in schemas.Intent) (kept bool, er
 			}
 			return vote(ctx, tx, in, s.now())
 		}
+		if in.Verb == verbCancel {
+			if kept, err = s.endable(ctx, tx, in); kept || err != nil {
+				return err
+			}
+		}
 		if in.Verb == verbResolve {
 			if ok, err := resolvable(ctx, tx, in.Action); err != nil || !ok {
 				return err
@@ -136,6 +142,25 @@ func (s *store) putIntent(ctx context.Context, in schemas.Intent) (kept bool, er
 		return false, fmt.Errorf("store intent for %s: %w", in.Action, err)
 	}
 	return kept, nil
+}
+
+// endable keeps that a step which was sent is to be ended, where its driver can do that and its effect is not there yet.
+func (s *store) endable(ctx context.Context, tx *sql.Tx, in schemas.Intent) (kept bool, err error) {
+	var doc string
+	var a schemas.Action
+	err = tx.QueryRowContext(ctx, `SELECT doc FROM control_actions WHERE id=$1 AND state IN ($2,$3)`, in.Action, schemas.ActionRunning, schemas.ActionVerifying).Scan(&doc)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(doc), &a)
+	}
+	if err != nil || !slices.Contains(s.ends, a.Kind) || !a.EffectAt.IsZero() {
+		return false, err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO control_intents (action, verb, actor, note) VALUES ($1,$2,$3,$4)
+ON CONFLICT (action) DO UPDATE SET verb=excluded.verb, actor=excluded.actor, note=excluded.note`, in.Action, in.Verb, in.Actor, in.Note)
+	return err == nil, err
 }
 
 func decide(ctx context.Context, tx *sql.Tx, in schemas.Intent) (kept bool, err error) {

@@ -350,7 +350,7 @@ func (c *Controller) seen(ctx context.Context, k *climb, r policy.Rung) (out []s
 		out = append(out, c.unused(ctx, k))
 	case k.Request == nil:
 		out = append(out, c.recheck(ctx, k, r)...)
-	case r.Destructive:
+	case r.EndsWhatRuns():
 		out = append(out, c.occupied(ctx, k)...)
 	}
 	return out

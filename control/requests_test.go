@@ -150,6 +150,41 @@ func TestWhatIsNotDoneIsRefusedWithTheReason(t *testing.T) {
 	}
 }
 
+// An installation that is asked for is held back by jobs as all that ends them, and counts in neither the rate of repairs nor the time
+// between two of them: what is ill after it is repaired at once.
+func TestAnInstallationThatIsAskedForIsNoRepair(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	c := b.controller()
+	c.d.Remediators["install"] = quick{worldStep{b.w}}
+	in := wish("r1", "install", map[string]string{"template": "ubuntu", "version": "1"})
+	b.w.jobs = map[string][]string{server: {"job-141 of bea"}}
+	b.tell(c, in)
+	b.until(c, func([]schemas.Action) bool { return ended(b.actionOf("r1")) })
+	if a := b.actionOf("r1"); a.State != schemas.ActionRefused || !strings.Contains(a.Detail, "job-141 of bea") {
+		t.Errorf("%s: %s", a.State, a.Detail)
+	}
+	b.w.jobs, in.ID = nil, "r2"
+	c = b.controller()
+	c.d.Remediators["install"] = quick{worldStep{b.w}}
+	b.tell(c, in)
+	b.until(c, func([]schemas.Action) bool { return b.closed("r2") })
+	a := b.actionOf("r2")
+	if a.State != schemas.ActionDone || slices.ContainsFunc(a.Rails, func(r schemas.Rail) bool { return r.Name == railRate }) {
+		t.Errorf("%+v", a)
+	}
+	n, last, err := c.destructive(t.Context(), time.Now(), server)
+	if err != nil || n != 0 || !last.IsZero() {
+		t.Errorf("%d steps count, the last of %s: %v", n, last, err)
+	}
+}
+
+// quick is a step whose effect is there at once.
+type quick struct{ worldStep }
+
+func (quick) Verify(context.Context, Step) (Verdict, schemas.Sentence, error) {
+	return Verified, schemas.Sentence{ID: messages.InstallDone}, nil
+}
+
 func TestForceEndsJobsAndSaysWhich(t *testing.T) {
 	b := newBench(t, schemas.ModeEnforce)
 	b.w.jobs = map[string][]string{server: {"job-141 of bea"}}

@@ -81,6 +81,7 @@ type store struct {
 	holder string
 	now    func() time.Time
 	ttl    time.Duration // of the leadership
+	ends   []string      // kinds of steps that can be ended while they go on
 	term   atomic.Int64  // fencing token of the leadership; 0 before, -1 after
 	leases sync.Map      // our leases by subject
 	writes writes

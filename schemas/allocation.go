@@ -18,6 +18,7 @@ type Allocation struct {
 	Reason    string    `json:"status_reason,omitempty"`
 	Sentence  *Sentence `json:"status_sentence,omitempty"` // Reason in pieces, where it is in words of ours; of answers alone
 	Purpose   string    `json:"purpose"`
+	Install
 	StartTime time.Time `json:"start_time"`
 	EndTime   time.Time `json:"end_time,omitzero"` // absent is open
 	// ActiveAt is when it became active, and EndedAt when it was completed or failed.
@@ -30,6 +31,13 @@ type Allocation struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	Revision  int64     `json:"-"`
 	Noticed   time.Time `json:"-"` // the end that its user was told of
+}
+
+// Install is what servers are installed with.
+type Install struct {
+	Template        string         `json:"template,omitempty"` // name; "" is what is pinned to each server, where there is something
+	TemplateVersion int64          `json:"template_version,omitempty"`
+	Parameters      map[string]any `json:"parameters,omitempty"` // of the template; secrets are references
 }
 
 // Live reports whether it holds hardware for its user, or will.

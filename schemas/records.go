@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -269,8 +270,11 @@ type Intent struct {
 	With map[string]string `json:"with,omitempty"`
 }
 
-// IntentRequest is the verb of an intent that asks for an action, whose id is that of the intent.
-const IntentRequest = "request"
+// Verbs of intents: IntentRequest asks for an action, whose id is that of the intent, and IntentCancel ends one.
+const (
+	IntentRequest = "request"
+	IntentCancel  = "cancel"
+)
 
 // Action is a step that control proposes, takes or took (formats, section 9).
 type Action struct {
@@ -303,6 +307,9 @@ type Action struct {
 	Detail     string `json:"detail,omitempty"` // the error, or what was seen
 	Actor      string `json:"actor,omitempty"`  // who asked for it, or decided last
 
+	// Stages are what a step that goes on for long does one after the other, where its peer tells.
+	Stages []Stage `json:"stages,omitempty"`
+
 	// SentAt is when the request had gone out for certain, by our clock; absent while
 	// the step is merely decided. EffectAt is when its effect was first read back.
 	SentAt   time.Time `json:"sent_at,omitzero"`
@@ -323,6 +330,31 @@ type Action struct {
 	DetailSentence   *Sentence `json:"detail_sentence,omitempty"`
 	VerifiedSentence *Sentence `json:"verified_sentence,omitempty"`
 }
+
+// Stage is a part of a step, in the words of the peer that does it.
+type Stage struct {
+	Name    string    `json:"name"`
+	State   string    `json:"state"` // pending, running, success, failed or timeout
+	Began   time.Time `json:"started_at,omitzero"`
+	Message string    `json:"message,omitempty"`
+}
+
+// Ended reports whether nothing more comes of it by itself.
+func (a *Action) Ended() bool {
+	switch a.State {
+	case ActionDone, ActionFailed, ActionUnknown, ActionCancelled, ActionRefused:
+		return true
+	}
+	return a.State == ActionProposed && a.Mode == ModeDryRun
+}
+
+// Endable reports whether it goes on in the world and can be ended there.
+func (a *Action) Endable() bool {
+	return (a.State == ActionRunning || a.State == ActionVerifying) && a.EffectAt.IsZero() && slices.Contains(endable, a.Kind)
+}
+
+// endable are the kinds of steps that go on for long, each by a driver that can end them.
+var endable = []string{"install", "reinstall"}
 
 // Approval is what a person said for an action.
 type Approval struct {

@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -28,7 +29,11 @@ type AllocationRequest struct {
 	Start, End                 time.Time
 	Wish                       *Wish
 	ServerIDs, GPUIDs          []string
+	Install                    Install // Template is its name, which is known to exist in that version
 }
+
+// ErrNoInstall is of a template that is asked for where nothing is installed.
+var ErrNoInstall = errors.New("nothing is installed for allocations here")
 
 // Choice is what was chosen for a wish, and why.
 type Choice struct {

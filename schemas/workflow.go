@@ -52,6 +52,7 @@ type WorkflowStep struct {
 	Message     string            `json:"message,omitempty"`
 	Sentence    *Sentence         `json:"sentence,omitempty"`  // Message in pieces; of answers alone
 	Operation   string            `json:"operation,omitempty"` // id of the action of control that does it
+	Stages      []Stage           `json:"stages,omitempty"`    // of that action, where it has some
 }
 
 // Live reports whether it is yet to end.

@@ -5,7 +5,10 @@ package flow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,7 +43,16 @@ type Runner struct {
 
 	mu      sync.Mutex
 	running map[string]bool
+	looks   map[string]time.Time // when a run of a workflow is looked at again, for what goes on of it
+	stopped map[string]time.Time // those nothing of which goes on: when they were seen so; of the loop alone
 }
+
+// looksEvery is how many polls are between two such looks, each of which may ask control.
+const looksEvery = 5
+
+// stopsFor is how long after its end a workflow that has failed is looked at, for what goes on of it: a request of its last step may
+// have been on its way.
+const stopsFor = 15 * time.Minute
 
 // Deps is what a runner stands on.
 type Deps struct {
@@ -57,7 +69,7 @@ type Deps struct {
 func New(cfg Config, d Deps) *Runner {
 	r := &Runner{
 		cfg: cfg, store: d.Store, drivers: d.Drivers, gpus: d.GPUs, holder: d.Holder, log: d.Log, wake: make(chan struct{}, 1), now: time.Now,
-		running: make(map[string]bool),
+		running: make(map[string]bool), stopped: make(map[string]time.Time), looks: make(map[string]time.Time),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_allocator_workflows_total", Help: "Workflows that ended, by type and how.",
 		}, []string{"type", "status"}),
@@ -85,6 +97,9 @@ func (r *Runner) Run(ctx context.Context, ready func()) error {
 	tick := time.NewTicker(r.cfg.Poll)
 	defer tick.Stop()
 	for {
+		if err := r.stop(ctx); err != nil && ctx.Err() == nil {
+			r.log.Warn("what a failed workflow had begun cannot be ended; it is tried again", "error", err)
+		}
 		due, err := r.store.Due(ctx)
 		if err != nil && ctx.Err() == nil {
 			r.log.Warn("cannot list workflows", "error", err)
@@ -126,12 +141,82 @@ func (r *Runner) end(id string) {
 	r.Wake()
 }
 
+// stop ends what goes on of workflows that have failed: by a step, a person or the end of their allocation.
+func (r *Runner) stop(ctx context.Context) error {
+	now := r.now()
+	failed, err := r.store.Failed(ctx, now.Add(-stopsFor))
+	if err != nil {
+		return err
+	}
+	old := func(_ string, at time.Time) bool { return now.Sub(at) > 2*stopsFor }
+	maps.DeleteFunc(r.stopped, old)
+	r.mu.Lock()
+	maps.DeleteFunc(r.looks, old)
+	r.mu.Unlock()
+	var errs []error
+	for i := range failed {
+		w := &failed[i]
+		run := runOf(w, w.Attempt)
+		if _, known := r.stopped[run]; known {
+			continue
+		}
+		over, err := r.over(ctx, w, w.Attempt)
+		if err != nil {
+			errs = append(errs, err)
+		} else if over && now.Sub(w.CompletedAt) > settles { // what was asked for at its last moment has arrived
+			r.stopped[run] = now
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// settles is how long a request may be on its way.
+const settles = time.Minute
+
+func runOf(w *schemas.Workflow, attempt int) string { return fmt.Sprint(w.ID, " ", attempt) }
+
+// over reports whether nothing goes on of a run of a workflow, and ends what can be ended.
+func (r *Runner) over(ctx context.Context, w *schemas.Workflow, attempt int) (bool, error) {
+	now, run := r.now(), runOf(w, attempt)
+	r.mu.Lock()
+	early := now.Before(r.looks[run])
+	if !early {
+		r.looks[run] = now.Add(looksEvery * r.cfg.Poll)
+	}
+	r.mu.Unlock()
+	if early {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Hold/2) // who asks may have no bus
+	defer cancel()
+	was := *w
+	was.Attempt = attempt
+	all := true
+	for n := range was.Steps {
+		d, ok := r.drivers[was.Steps[n].Name].(steps.Stopper)
+		if !ok || was.Steps[n].Status == schemas.StepCompleted {
+			continue
+		}
+		over, err := d.Stop(ctx, steps.Job{Workflow: was, Step: was.Steps[n], Number: n})
+		if err != nil {
+			return false, err
+		}
+		all = all && over
+	}
+	return all, nil
+}
+
 // one runs a workflow to its end, or until another process has it.
 func (r *Runner) one(ctx context.Context, w schemas.Workflow) error {
 	if ok, err := r.store.Hold(ctx, w.ID, r.holder, r.cfg.Hold); err != nil || !ok {
 		return err
 	}
 	by := w.CreatedBy
+	if w.Status == schemas.WorkflowPending && w.Attempt > 1 { // control does one thing at a time on a server
+		if over, err := r.over(ctx, &w, w.Attempt-1); err != nil || !over {
+			return err
+		}
+	}
 	if w.Status == schemas.WorkflowPending {
 		began, err := r.store.Move(ctx, by, r.holder, w.ID, schemas.WorkflowRunning, "", nil)
 		var move *schemas.MoveError
@@ -192,6 +277,9 @@ func (r *Runner) step(ctx context.Context, w *schemas.Workflow, n int, gpus []st
 			p.Message = err.Error()
 		}
 		st.Message, st.Operation = p.Message, p.Operation
+		if len(p.Stages) > 0 {
+			st.Stages = p.Stages
+		}
 		switch {
 		case p.Done:
 			st.Status = schemas.StepCompleted
@@ -207,7 +295,7 @@ func (r *Runner) step(ctx context.Context, w *schemas.Workflow, n int, gpus []st
 		if st.Status != schemas.StepRunning {
 			break
 		}
-		if st.Message != was.Message || st.Operation != was.Operation {
+		if st.Message != was.Message || st.Operation != was.Operation || !slices.Equal(st.Stages, was.Stages) {
 			if err := r.save(ctx, w); err != nil {
 				return err
 			}

@@ -21,7 +21,7 @@ type Control struct {
 }
 
 // ofServer are the steps that are done to a server as a whole.
-var ofServer = []string{"power_on", "power_off", "power_cycle", "reboot", "set_boot", "install", "reinstall"}
+var ofServer = []string{"power_on", "power_off", "power_cycle", "reboot", "set_boot", Install, "reinstall"}
 
 // OfServer reports whether a step is done to a server as a whole, whoever has its parts.
 func OfServer(name string) bool { return slices.Contains(ofServer, name) }
@@ -49,6 +49,7 @@ func (c Control) Do(ctx context.Context, j Job) (Progress, error) {
 		}
 		return p, nil
 	}
+	p.Stages = a.Stages
 	said := cmp.Or(a.VerifiedBy, a.Detail, a.State)
 	switch a.State {
 	case schemas.ActionDone:
@@ -66,3 +67,19 @@ func (c Control) Do(ctx context.Context, j Job) (Progress, error) {
 	}
 	return p, nil
 }
+
+// Stop implements [Stopper]: what waits is not begun, and what goes on and can be ended is ended.
+func (c Control) Stop(ctx context.Context, j Job) (bool, error) {
+	id := j.ID()
+	a, found, err := c.Action(ctx, id)
+	if err != nil || !found || a.Ended() {
+		return err == nil, err
+	}
+	return false, c.Ask(ctx, schemas.Intent{
+		ID: schemas.EventID("intent", id, schemas.IntentCancel), Time: c.Now().UTC(), Verb: schemas.IntentCancel, Action: id, Server: j.Workflow.Server, Kind: a.Kind,
+		Reason: reasons.Text(reasons.Workflow, reasons.Args{"workflow": j.Workflow.ID}), Actor: stopper,
+	})
+}
+
+// stopper is who ends what a workflow that has failed had begun.
+const stopper = "allocator"

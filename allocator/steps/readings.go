@@ -22,12 +22,14 @@ type Readings struct {
 	Running func(resources ...string) []string
 	// Ill says what is wrong with a server and its parts; empty is nothing.
 	Ill func(ctx context.Context, server string) ([]string, error)
+	// Works reports whether control works on a server.
+	Works func(ctx context.Context, server string) (bool, error)
 }
 
 // Names of its steps.
 const (
 	Telemetry = "telemetry" // each part that was ever read has been read since the step began
-	Health    = "health"    // no open incident blames the server or a part of it; a cleanup waits until that is so
+	Health    = "health"    // no open incident blames the server or a part of it; a cleanup waits until that is so, and control is done
 	Idle      = "idle"      // nothing computes on it
 )
 
@@ -46,6 +48,11 @@ func (r Readings) Do(ctx context.Context, j Job) (Progress, error) {
 		}
 		if len(ill) > 0 { // what has come back is repaired meanwhile
 			return Progress{Failed: j.Workflow.Type != schemas.WorkflowCleanup, Message: reasons.Some(ill)}, nil
+		}
+		if j.Workflow.Type == schemas.WorkflowCleanup && j.installs() { // by control, which does one thing at a time on a server
+			if busy, err := r.Works(ctx, j.Workflow.Server); err != nil || busy {
+				return Progress{Message: reasons.Text(reasons.WorksOn, nil)}, err
+			}
 		}
 		return Progress{Done: true, Message: reasons.Text(reasons.Well, nil)}, nil
 	default:

@@ -76,6 +76,17 @@ func TestAServerIsIdleAndWell(t *testing.T) {
 		t.Errorf("what is ill is not waited for: %+v %v", p, err)
 	}
 	busy, ill = nil, nil
+	// Control does one thing at a time on a server, so that what is to be installed waits for it.
+	works := true
+	r.Works = func(context.Context, string) (bool, error) { return works, nil }
+	cleanup.Workflow.Steps = []schemas.WorkflowStep{{Name: steps.Install}}
+	if p, err := r.Do(t.Context(), cleanup); err != nil || p.Failed || p.Done || p.Message != "control works on it" {
+		t.Errorf("%+v %v", p, err)
+	}
+	works = false
+	if p, err := r.Do(t.Context(), cleanup); err != nil || !p.Done {
+		t.Errorf("%+v %v", p, err)
+	}
 	for _, step := range []string{steps.Idle, steps.Health} {
 		if p, err := r.Do(t.Context(), job(step, true)); err != nil || !p.Done {
 			t.Errorf("%s: %+v %v", step, p, err)

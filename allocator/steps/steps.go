@@ -29,11 +29,17 @@ func (j *Job) ID() string {
 	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(name), 8).String()
 }
 
+// installs reports whether its workflow installs the server.
+func (j *Job) installs() bool {
+	return slices.ContainsFunc(j.Workflow.Steps, func(st schemas.WorkflowStep) bool { return st.Name == Install })
+}
+
 // Progress is how far a step is.
 type Progress struct {
 	Done, Failed bool
 	Message      string // what was seen, or what it waits for
 	Operation    string // id of the action of control that does it
+	Stages       []schemas.Stage
 }
 
 // Driver does some kinds of steps.
@@ -45,8 +51,17 @@ type Driver interface {
 	Do(ctx context.Context, j Job) (Progress, error)
 }
 
+// Stopper is a driver whose steps go on, or may begin, where nobody waits for them any more.
+type Stopper interface {
+	// Stop ends a step of a workflow that has failed, and reports whether nothing of it goes on. It is called again until that is so.
+	Stop(ctx context.Context, j Job) (bool, error)
+}
+
+// Install installs a server with the template that it is given, of its parameters With.
+const Install = "install"
+
 // lasting are steps that take longer than others, at most.
-var lasting = map[string]time.Duration{"install": 2 * time.Hour, "reinstall": 2 * time.Hour}
+var lasting = map[string]time.Duration{Install: 2 * time.Hour, "reinstall": 2 * time.Hour}
 
 // Within is how long a step may take, where others may take usual.
 func Within(name string, usual time.Duration) time.Duration { return max(usual, lasting[name]) }

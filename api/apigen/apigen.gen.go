@@ -3211,7 +3211,10 @@ type NewAllocation struct {
 	// GpuIds Single GPUs
 	GpuIds  []string `json:"gpu_ids,omitempty,omitzero"`
 	GroupID string   `json:"group_id,omitempty,omitzero"`
-	Purpose string   `json:"purpose,omitempty,omitzero"`
+
+	// Parameters Of the template, as its schema says. A secret, by its name, is for those who run the place
+	Parameters map[string]interface{} `json:"parameters,omitempty,omitzero"`
+	Purpose    string                 `json:"purpose,omitempty,omitzero"`
 
 	// ServerID A whole server
 	ServerID string `json:"server_id,omitempty,omitzero"`
@@ -3224,6 +3227,12 @@ type NewAllocation struct {
 
 	// Team By id or name; absent is the only one of the user, or none
 	Team string `json:"team,omitempty,omitzero"`
+
+	// Template Install whole servers with this template, by id or name, instead of what is pinned to them
+	Template string `json:"template,omitempty,omitzero"`
+
+	// TemplateVersion Absent is the latest
+	TemplateVersion int64 `json:"template_version,omitempty,omitzero"`
 
 	// UserID By id or username; absent is who asks
 	UserID string `json:"user_id,omitempty,omitzero"`
@@ -4187,6 +4196,9 @@ type SimilarIncident struct {
 	Resource string    `json:"resource"`
 }
 
+// Stage defines model for Stage.
+type Stage = schemas.Stage
+
 // StoppedAllocation defines model for StoppedAllocation.
 type StoppedAllocation struct {
 	Force bool `json:"force,omitempty,omitzero"`
@@ -4261,6 +4273,20 @@ type User = schemas.User
 type UserList struct {
 	Items []User `json:"items"`
 	Next  string `json:"next,omitempty,omitzero"`
+}
+
+// Validation defines model for Validation.
+type Validation = schemas.Validation
+
+// ValidationCheck defines model for ValidationCheck.
+type ValidationCheck = schemas.ValidationCheck
+
+// ValidationList defines model for ValidationList.
+type ValidationList struct {
+	Items []Validation `json:"items"`
+
+	// Next `after` of the next page; absent on the last
+	Next string `json:"next,omitempty,omitzero"`
 }
 
 // Webhook defines model for Webhook.
@@ -5445,6 +5471,16 @@ type PowerServerParams struct {
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// ListServerValidationsParams defines parameters for ListServerValidations.
+type ListServerValidationsParams struct {
+	// After `next` of the previous page, of the same list in the same order
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
 // StreamParams defines parameters for Stream.
 type StreamParams struct {
 	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
@@ -6265,6 +6301,9 @@ type ServerInterface interface {
 	// GetServerStatus What a server does now; null where nobody reads it
 	// (GET /servers/{id}/status)
 	GetServerStatus(c *fiber.Ctx, id QueryResource) error
+	// ListServerValidations List what was found of a server when it was validated, the latest first
+	// (GET /servers/{id}/validations)
+	ListServerValidations(c *fiber.Ctx, id QueryResource, params ListServerValidationsParams) error
 	// Stream Changes as they happen (server-sent events)
 	// (GET /stream)
 	Stream(c *fiber.Ctx, params StreamParams) error
@@ -6367,7 +6406,7 @@ type ServerInterface interface {
 	// DeployAllocation Run the deployment of a server of an allocation again, where it failed
 	// (POST /workflows/deploy)
 	DeployAllocation(c *fiber.Ctx, params DeployAllocationParams) error
-	// CancelWorkflow Cancel a workflow: it fails with this reason, and what it had begun stays as it is
+	// CancelWorkflow Cancel a workflow: it fails with this reason. What waits is not begun, and an installation that goes on is ended; what was done until then stays
 	// (DELETE /workflows/{id})
 	CancelWorkflow(c *fiber.Ctx, id QueryID) error
 	// GetWorkflow One workflow
@@ -12447,6 +12486,65 @@ func (siw *ServerInterfaceWrapper) GetServerStatus(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListServerValidations operation middleware
+func (siw *ServerInterfaceWrapper) ListServerValidations(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListServerValidationsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListServerValidations(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // Stream operation middleware
 func (siw *ServerInterfaceWrapper) Stream(c *fiber.Ctx) error {
 
@@ -14401,6 +14499,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/servers/:id/config/apply", wrapper.ApplyServerConfig)
 
 	router.Get(options.BaseURL+"/servers/:id/config/versions", wrapper.ListServerConfigs)
+
+	router.Get(options.BaseURL+"/servers/:id/validations", wrapper.ListServerValidations)
 
 	router.Get(options.BaseURL+"/gpus", wrapper.ListGPUs)
 
@@ -19828,6 +19928,74 @@ func (response GetServerStatusdefaultApplicationProblemPlusJSONResponse) VisitGe
 	return ctx.JSON(&response.Body)
 }
 
+type ListServerValidationsRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params ListServerValidationsParams
+}
+
+type ListServerValidationsResponseObject interface {
+	VisitListServerValidationsResponse(ctx *fiber.Ctx) error
+}
+
+type ListServerValidations200JSONResponse ValidationList
+
+func (response ListServerValidations200JSONResponse) VisitListServerValidationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListServerValidations200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListServerValidations200ApplicationXNdjsonResponse) VisitListServerValidationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+type ListServerValidationsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListServerValidationsdefaultApplicationProblemPlusJSONResponse) VisitListServerValidationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type StreamRequestObject struct {
 	Params StreamParams
 }
@@ -21798,6 +21966,9 @@ type StrictServerInterface interface {
 	// GetServerStatus What a server does now; null where nobody reads it
 	// (GET /servers/{id}/status)
 	GetServerStatus(ctx context.Context, request GetServerStatusRequestObject) (GetServerStatusResponseObject, error)
+	// ListServerValidations List what was found of a server when it was validated, the latest first
+	// (GET /servers/{id}/validations)
+	ListServerValidations(ctx context.Context, request ListServerValidationsRequestObject) (ListServerValidationsResponseObject, error)
 	// Stream Changes as they happen (server-sent events)
 	// (GET /stream)
 	Stream(ctx context.Context, request StreamRequestObject) (StreamResponseObject, error)
@@ -21900,7 +22071,7 @@ type StrictServerInterface interface {
 	// DeployAllocation Run the deployment of a server of an allocation again, where it failed
 	// (POST /workflows/deploy)
 	DeployAllocation(ctx context.Context, request DeployAllocationRequestObject) (DeployAllocationResponseObject, error)
-	// CancelWorkflow Cancel a workflow: it fails with this reason, and what it had begun stays as it is
+	// CancelWorkflow Cancel a workflow: it fails with this reason. What waits is not begun, and an installation that goes on is ended; what was done until then stays
 	// (DELETE /workflows/{id})
 	CancelWorkflow(ctx context.Context, request CancelWorkflowRequestObject) (CancelWorkflowResponseObject, error)
 	// GetWorkflow One workflow
@@ -25776,6 +25947,34 @@ func (sh *strictHandler) GetServerStatus(ctx *fiber.Ctx, id QueryResource) error
 		return err
 	} else if validResponse, ok := response.(GetServerStatusResponseObject); ok {
 		if err := validResponse.VisitGetServerStatusResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListServerValidations operation middleware
+func (sh *strictHandler) ListServerValidations(ctx *fiber.Ctx, id QueryResource, params ListServerValidationsParams) error {
+	var request ListServerValidationsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListServerValidations(ctx.UserContext(), request.(ListServerValidationsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListServerValidations")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListServerValidationsResponseObject); ok {
+		if err := validResponse.VisitListServerValidationsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

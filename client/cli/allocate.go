@@ -27,6 +27,7 @@ func (o *options) allocate() *cobra.Command {
 	var rack, rail, nvlink, dry, wait bool
 	var lasts, in string
 	var risk float64
+	var parameters []string
 	c := &cobra.Command{
 		Use:   "allocate [SERVER|GPU ...]",
 		Short: "Allocate servers or GPUs: those that are named, or what fits",
@@ -71,6 +72,10 @@ func (o *options) allocate() *cobra.Command {
 				}
 				a.Wish = &w
 			}
+			var err error
+			if a.Parameters, err = given(parameters); err != nil {
+				return err
+			}
 			api, err := o.connect()
 			if err != nil {
 				return err
@@ -95,6 +100,9 @@ func (o *options) allocate() *cobra.Command {
 	f.Float64Var(&risk, "max-risk", 0, "probability, 0 to 1, that a part of a server fails in that time")
 	f.StringVar(&lasts, "for", "", "how `long`, such as 4h or 3d; without it, until it is released")
 	f.StringVar(&in, "in", "", "how `long` from now it begins, such as 2h")
+	f.StringVar(&a.Template, "template", "", "install the servers with this template, not with what is pinned to them")
+	f.Int64Var(&a.TemplateVersion, "template-version", 0, "of the template; without it, the latest")
+	f.StringArrayVar(&parameters, "parameter", nil, "of the template, as `name=value`; what is no text is JSON")
 	f.StringVar(&a.Purpose, "purpose", "", "what for")
 	f.StringVar(&a.UserID, "user", "", "for another user")
 	f.StringVar(&a.Team, "team", "", "of this team")
@@ -275,4 +283,24 @@ func (o *options) release() *cobra.Command {
 		return live(cmd, args, typed)
 	}
 	return c
+}
+
+// given are the parameters of a template, as they were typed: what reads as JSON of another type than a text is that.
+func given(typed []string) (map[string]any, error) {
+	var out map[string]any
+	for _, one := range typed {
+		name, text, ok := strings.Cut(one, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("--parameter: %q is no name=value", one)
+		}
+		var v any
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			v = text
+		}
+		if out == nil {
+			out = map[string]any{}
+		}
+		out[name] = v
+	}
+	return out, nil
 }

@@ -83,6 +83,7 @@ type server struct {
 	addr   string
 	cmd    *exec.Cmd
 	seq    int
+	found  *findings // what control keeps
 }
 
 func newServer(t *testing.T) *server {

@@ -340,11 +340,23 @@ func TestWhatControlSaysOfResets(t *testing.T) {
 // remediators are control's, for a server whose agent is this one.
 func (s *server) remediators() map[string]control.Remediator {
 	s.t.Helper()
-	r, err := s.driver().Remediators(settings(s.addr))
+	to := settings(s.addr)
+	s.found = &findings{}
+	to.Validations = s.found
+	r, err := s.driver().Remediators(to)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return r
+}
+
+// findings are what control keeps of validations.
+type findings struct{ kept []schemas.Validation }
+
+// Keep implements control.Validations.
+func (f *findings) Keep(_ context.Context, v schemas.Validation) error {
+	f.kept = append(f.kept, v)
+	return nil
 }
 
 // becomes waits until control sees an end of a step, and holds it against what is wanted.
@@ -384,6 +396,29 @@ func TestWhatControlSaysOfValidations(t *testing.T) {
 	machine.Unsay("gpu 1 process 1 100")
 	waittest.Until(t, func() error { return r.Apply(t.Context(), step) })
 	becomes(t, r, step, control.Failed, "the validation of gpu1 of gpu-r01-01 found: gpu1 compute: ")
+	// All of it is kept, also what the board does not tell.
+	v := s.found.kept[len(s.found.kept)-1]
+	is := map[string]schemas.ValidationCheck{}
+	for _, c := range v.Checks {
+		is[c.Name] = c
+	}
+	if v.ID != "act-1" || v.Server != "gpu-r01-01" || v.Part != part || v.Level != 2 || v.Ended.Before(v.Began) || v.Began.IsZero() {
+		t.Errorf("%+v", v)
+	}
+	if c := is["compute"]; c.Verdict != schemas.CheckFailed || c.Part != part || c.Seen == "" || c.Source != schemas.SeenByAgent {
+		t.Errorf("%+v", c)
+	}
+	if c := is["dcgm"]; c.Verdict != schemas.CheckNotSeen || c.Seen != "" || c.Detail == "" {
+		t.Errorf("%+v", c)
+	}
+	if c := is["driver"]; c.Verdict != schemas.CheckPassed {
+		t.Errorf("%+v", c)
+	}
+	for _, name := range []string{"ecc-uncorrected", "nvlink", "pcie-width", "pcie-generation"} {
+		if c, ok := is[name]; !ok || c.Part != part {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
 	s.write("manner", "")
 	step.ID = "act-2"
 	if err := r.Apply(t.Context(), step); err != nil {

@@ -15,11 +15,13 @@ import (
 	"auspex/allocator/flow"
 	"auspex/allocator/steps"
 	"auspex/control/messages"
+	"auspex/control/tinkerbell"
 	"auspex/internal/bus"
 	"auspex/internal/reasons"
 	"auspex/internal/run"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/estate"
+	"auspex/internal/store/provisioning"
 	"auspex/internal/store/records"
 	"auspex/internal/store/workflows"
 	"auspex/schemas"
@@ -56,7 +58,7 @@ func (s *stack) allocate() []run.Component {
 		})
 		steward := allocator.NewSteward(cfg, allocator.Deps{
 			Allocations: given, Estate: estate.New(s.db), Workflows: flows, Log: s.log, Metrics: reg, Wake: runner.Wake, Blamed: s.blamed,
-			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) }, Post: s.post,
+			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) }, Post: s.post, Installs: s.pinned,
 		})
 		s.steward.Store(steward)
 		return run.Func("allocator", func(ctx context.Context, ready func()) error {
@@ -81,13 +83,34 @@ func (s *stack) post(ctx context.Context, ev schemas.Event) error {
 func (s *stack) allocating() *allocator.Service {
 	return allocator.NewService(s.cfg.Allocator, allocator.ServiceDeps{
 		Allocations: allocations.New(s.db), Estate: estate.New(s.db), Workflows: workflows.New(s.db), Records: s.records, Inventory: s.inv.Snapshot,
-		Running: func(server string) []string { return s.runningOn(server) },
+		Running: func(server string) []string { return s.runningOn(server) }, Installs: s.installing(),
 		Wake: func() {
 			if w := s.steward.Load(); w != nil {
 				w.Wake()
 			}
 		},
 	})
+}
+
+// installing reports whether control can install servers, and acts.
+func (s *stack) installing() bool {
+	c, ok := s.cfg.Control.Drivers[tinkerbell.Name].(*tinkerbell.Config)
+	return ok && c.Configured() && slices.Contains([]string{schemas.ModeApprove, schemas.ModeEnforce}, s.cfg.Control.Mode)
+}
+
+// pinned is the template that a server, by its id, is installed with, and its version of now where none is pinned.
+func (s *stack) pinned(ctx context.Context, server string) (name string, version int64, err error) {
+	if !s.installing() {
+		return "", 0, nil
+	}
+	store := provisioning.New(s.db)
+	said, err := store.Overrides(ctx, []string{server})
+	if o := said[server]; err != nil || o.Template == "" || o.TemplateVersion != 0 {
+		return o.Template, o.TemplateVersion, err
+	}
+	name = said[server].Template
+	t, err := store.Template(ctx, name)
+	return name, t.Version, err
 }
 
 func (s *stack) partsOf(server, kind string) []string {
@@ -126,7 +149,7 @@ func (s *stack) askControl() steps.Control {
 }
 
 func (s *stack) readings() steps.Readings {
-	r := steps.Readings{Parts: s.below, Running: s.runningOn, Ill: s.ill}
+	r := steps.Readings{Parts: s.below, Running: s.runningOn, Ill: s.ill, Works: estate.New(s.db).InWork}
 	if s.hot != nil {
 		r.Newest = func(ctx context.Context, server string) (map[string]time.Time, error) {
 			return s.hot.Newest(ctx, server, time.Now().Add(-readWithin))

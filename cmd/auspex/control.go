@@ -23,6 +23,7 @@ import (
 	"auspex/internal/store/estate"
 	"auspex/internal/store/maintenance"
 	"auspex/internal/store/provisioning"
+	"auspex/internal/store/validations"
 	"auspex/schemas"
 )
 
@@ -70,7 +71,7 @@ func (s *stack) remediators() (map[string]control.Remediator, error) {
 	return s.cfg.Control.Drivers.Remediators(control.Settings{
 		Log: s.log, Now: time.Now, Resource: func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) },
 		Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(), Outlets: outlets(s.inv),
-		Installs: installs{s.inv, estate.New(s.db), provisioning.New(s.db)},
+		Installs: installs{s.inv, estate.New(s.db), provisioning.New(s.db)}, Validations: kept{s, s.hot, validations.New(s.db)},
 	})
 }
 

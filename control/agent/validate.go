@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/openconfig/gnoi/healthz"
 	"github.com/openconfig/gnoi/types"
@@ -127,6 +128,11 @@ func (v validate) Verify(ctx context.Context, s control.Step) (control.Verdict, 
 	if err != nil {
 		return control.Pending, schemas.Sentence{}, err
 	}
+	if v.settings.Validations != nil { // before its outcome is, so that it is there for whoever reads that
+		if err := v.settings.Validations.Keep(ctx, found.kept(s)); err != nil {
+			return control.Pending, schemas.Sentence{}, err
+		}
+	}
 	args["gpus"], args["level"] = names(got), levelOf(s)
 	if got.GetStatus() != healthz.Status_STATUS_HEALTHY {
 		args["findings"] = found.findings()
@@ -140,6 +146,10 @@ func (v validate) Verify(ctx context.Context, s control.Step) (control.Verdict, 
 
 // report is that of an agent, as JSON has it.
 type report struct {
+	Level int       `json:"level"`
+	GPUs  []int     `json:"gpus"`
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended"`
 	Tests []struct {
 		Name    string `json:"name"`
 		GPU     int    `json:"gpu"`
@@ -179,6 +189,44 @@ func (c call) report(id string) (r report, err error) {
 	}
 	return r, nil
 }
+
+// verdicts are the results of tests as a validation has them.
+var verdicts = map[string]string{"passed": schemas.CheckPassed, "warned": schemas.CheckWarned, "failed": schemas.CheckFailed}
+
+// toldBySome are the tests of a GPU that only some boards and levels have: without them it is not seen how it is.
+var toldBySome = []string{"ecc-uncorrected", "nvlink", "pcie-width", "pcie-generation"}
+
+// kept is a report as it is kept with its server.
+func (r *report) kept(s control.Step) schemas.Validation {
+	v := schemas.Validation{ID: s.ID, Server: s.Server, Level: r.Level, Began: r.Began, Ended: r.Ended, Checks: []schemas.ValidationCheck{}}
+	if s.Target != s.Server {
+		v.Part = s.Target
+	}
+	made := map[string]bool{}
+	for _, t := range r.Tests {
+		c := schemas.ValidationCheck{Name: t.Name, Seen: t.Message, Verdict: verdicts[t.Result], Source: schemas.SeenByAgent}
+		if t.GPU >= 0 {
+			c.Part = gpuName(s.Server, t.GPU)
+		}
+		if c.Verdict == "" { // it was skipped
+			c.Verdict, c.Seen, c.Detail = schemas.CheckNotSeen, "", t.Message
+		}
+		made[c.Part+" "+t.Name] = true
+		v.Checks = append(v.Checks, c)
+	}
+	for _, n := range r.GPUs {
+		for _, name := range toldBySome {
+			if part := gpuName(s.Server, n); !made[part+" "+name] {
+				v.Checks = append(v.Checks, schemas.ValidationCheck{
+					Name: name, Part: part, Verdict: schemas.CheckNotSeen, Source: schemas.SeenByAgent, Detail: "the board does not tell it, or not at this level",
+				})
+			}
+		}
+	}
+	return v
+}
+
+func gpuName(server string, n int) string { return fmt.Sprintf("%s/gpu%d", server, n) }
 
 func (r *report) count(result string) (n int) {
 	for _, t := range r.Tests {

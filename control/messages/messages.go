@@ -40,6 +40,8 @@ const (
 	Listens        = "step.listens"
 	Held           = "step.held"
 	CancelledBy    = "step.cancelled_by"
+	EndedBy        = "step.ended_by"
+	CannotEnd      = "step.cannot_end"
 	CauseGone      = "step.cause_gone"
 	NotForetold    = "step.not_foretold"
 	FailedBefore   = "step.failed_before"
@@ -265,6 +267,8 @@ var templates = map[string]string{
 	Listens:        "waits until {server} is heard, so that its silence is noticed",
 	Held:           "held by {rail}: {why}",
 	CancelledBy:    "cancelled by {who}",
+	EndedBy:        "cancelled by {who}, and ended there; what it had done until then stays: {saw}",
+	CannotEnd:      "cancelled by {who}, and it cannot be ended yet: {error}",
 	CauseGone:      "the incident closed, or names another cause now",
 	NotForetold:    "the failure is not foretold any more, or has come",
 	FailedBefore:   "something on {server} has failed: that is repaired first",

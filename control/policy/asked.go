@@ -57,7 +57,8 @@ func Asked(kind string, with map[string]string) Policy {
 	if t, ok := within[kind]; ok {
 		r.Verify = t
 	}
-	r.Destructive = r.EndsWhatRuns()
+	// An installation that is asked for is none of a repair: neither the rate of those nor a cool-down before the next counts it.
+	r.Destructive = r.EndsWhatRuns() && kind != kindInstall
 	return Policy{Name: "request", Ladder: []Rung{r}}
 }
 

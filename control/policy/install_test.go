@@ -35,6 +35,9 @@ func TestParametersOfAnInstallation(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"a": "1", "b.c": "2"}, got); d != "" {
 		t.Error(d)
 	}
+	if r := Asked("install", nil).Ladder[0]; r.Destructive || !r.EndsWhatRuns() || !r.Restarts() || !r.Silences() {
+		t.Errorf("%+v", r)
+	}
 	p := Asked("reinstall", nil)
 	if r := p.Ladder[0]; !r.Destructive || !r.Restarts() || !r.Silences() {
 		t.Errorf("%+v", r)

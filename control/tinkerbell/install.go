@@ -1,6 +1,7 @@
 package tinkerbell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -454,6 +455,25 @@ func (i *installer) says(ctx context.Context, s control.Step, w *Workflow) schem
 	return messages.New(messages.InstallAt, args)
 }
 
+// Stages implements [control.Staged]: the actions of the workflow.
+func (i *installer) Stages(ctx context.Context, s control.Step) (out []schemas.Stage, err error) {
+	w, err := i.find(ctx, s)
+	if err != nil || w == nil {
+		return nil, err
+	}
+	for _, t := range w.Status.Tasks {
+		for k := range t.Actions {
+			a := &t.Actions[k]
+			stage := schemas.Stage{Name: a.Name, State: strings.ToLower(cmp.Or(a.state(), "PENDING")), Message: i.words(ctx, s, a.Message)}
+			if began := a.began(); !began.IsZero() {
+				stage.Began = began.UTC()
+			}
+			out = append(out, stage)
+		}
+	}
+	return out, nil
+}
+
 // End implements [control.Ender].
 func (i *installer) End(ctx context.Context, s control.Step) error {
 	w, err := i.workflow(ctx, workflowName(s))
@@ -461,10 +481,11 @@ func (i *installer) End(ctx context.Context, s control.Step) error {
 	case err != nil:
 		return err
 	case w == nil:
-		if err := i.gone(ctx, s); !errors.Is(err, control.ErrRejected) { // which says that it is
-			return err
+		err := i.gone(ctx, s)
+		if errors.Is(err, control.ErrRejected) { // which says that it is
+			return nil
 		}
-		return nil
+		return errors.Join(err, fmt.Errorf("workflow %s/%s may still come to be", i.cfg.Namespace, workflowName(s)))
 	case !w.ours() || w.Annotations[ofAction] != s.ID:
 		return nil
 	case w.ended():

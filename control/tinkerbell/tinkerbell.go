@@ -63,6 +63,9 @@ func (c *Config) validate() error {
 	return nil
 }
 
+// Configured reports whether the user says where Tinkerbell is.
+func (c *Config) Configured() bool { return c.Kubeconfig != "" || c.InCluster }
+
 // access is how the API is found and entered.
 func (c *Config) access() *kubernetes.Config {
 	return &kubernetes.Config{Kubeconfig: c.Kubeconfig, Context: c.Context, InCluster: c.InCluster}
@@ -76,7 +79,7 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	if c.Kubeconfig == "" && !c.InCluster {
+	if !c.Configured() {
 		return nil, nil
 	}
 	if s.Now == nil {

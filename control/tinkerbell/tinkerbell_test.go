@@ -192,6 +192,10 @@ func TestAnInstallationIsSentOnceAndShownStepByStep(t *testing.T) {
 	a.wants(i, step, control.Pending, "step 1 of 2, write (RUNNING)")
 	a.runs("auspex-act-1", "STATE_RUNNING", "SUCCESS", "RUNNING")
 	a.wants(i, step, control.Pending, "step 2 of 2, boot (RUNNING)")
+	stages, err := i.Stages(t.Context(), step)
+	if err != nil || len(stages) != 2 || stages[0].Name != "write" || stages[0].State != "success" || stages[1].Name != "boot" || stages[1].State != "running" {
+		t.Errorf("%+v %v", stages, err)
+	}
 	a.runs("auspex-act-1", "STATE_SUCCESS", "SUCCESS", "SUCCESS")
 	a.wants(i, step, control.Verified, "all 2 steps of the installation of gpu-1 succeeded")
 	if a.allowed() || a.count(templates) != 0 || a.count(workflows) != 1 {
@@ -349,6 +353,38 @@ func TestAWorkflowOutOfTimeIsTakenAway(t *testing.T) {
 	}
 	if err := i.End(t.Context(), step); err != nil {
 		t.Error(err)
+	}
+}
+
+// Who cancels an installation has it end at once, whatever it is at: its workflow and template are gone, and the server does not start from
+// the network. Where a workflow may still come to be it has not ended.
+func TestAnInstallationIsEndedInTheMiddle(t *testing.T) {
+	a, s := newAPI(t), newStock(server, mac)
+	i, step := a.driver(s), reinstall("act-1")
+	if err := i.End(t.Context(), step); err == nil || !strings.Contains(err.Error(), "may still come to be") {
+		t.Error(err)
+	}
+	if err := i.Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Pursue(t.Context(), step); err != nil || !a.allowed() {
+		t.Fatal(err, a.allowed())
+	}
+	a.runs("auspex-act-1", "STATE_RUNNING", "RUNNING", "")
+	if err := i.End(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	if a.count(workflows) != 0 || a.count(templates) != 0 || a.allowed() {
+		t.Error(a.objects)
+	}
+	// The next one begins anew, with a workflow of its own.
+	again := reinstall("act-2")
+	if err := i.Apply(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	a.wants(i, again, control.Pending, "NEW")
+	if err := i.End(t.Context(), reinstall("act-1")); err == nil || a.count(workflows) != 1 {
+		t.Errorf("%v: another one's workflow: %v", err, a.objects)
 	}
 }
 

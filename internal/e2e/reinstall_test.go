@@ -57,6 +57,25 @@ func TestEnforceInstallsAServerAnewAndReturnsIt(t *testing.T) {
 	if a := steps["reinstall"]; !strings.HasPrefix(a.VerifiedBy, "agent has read "+reinstalled+"/gpu2 for ") {
 		t.Errorf("the installation was verified by %q", a.VerifiedBy)
 	}
+	// What was found is kept with the server, beside what collectors, the inventory and the fleet say.
+	var kept struct{ Items []schemas.Validation }
+	if err := p.get("api/v1/servers/"+reinstalled+"/validations", &kept); err != nil || len(kept.Items) == 0 {
+		t.Fatalf("%+v %v", kept, err)
+	}
+	found := map[string]schemas.ValidationCheck{}
+	for _, c := range kept.Items[0].Checks {
+		if c.Verdict == schemas.CheckPassed {
+			found[c.Source+" "+c.Name] = c
+		}
+		if c.Verdict == schemas.CheckFailed {
+			t.Errorf("the server was given back with %+v", c)
+		}
+	}
+	for _, check := range []string{"agent driver", "agent pcie-width", "telemetry telemetry", "inventory gpu_count"} {
+		if _, ok := found[check]; !ok {
+			t.Errorf("%s is not passed among %+v", check, kept.Items[0].Checks)
+		}
+	}
 	if s := nodeStates(t, dir, reinstalled); slices.Contains(s, "DRAIN") || slices.Contains(s, "DOWN") {
 		t.Errorf("%s is %v and not back in the pool", reinstalled, s)
 	}

@@ -43,7 +43,7 @@ func TestThePathInTheDemo(t *testing.T) {
 		t.Fatalf("the commands ended with %v\n%s", err, tail(string(out)))
 	}
 	for _, want := range []string{
-		"status: discovered", "gpu-r08-08", "health completed", "active", "allocation.degraded", "gpu.fallen_off_bus", "replacement:", "completed", "status: ready",
+		"status: discovered", "gpu-r08-08", "install completed", "health completed", "active", "allocation.degraded", "gpu.fallen_off_bus", "replacement:", "completed", "status: ready",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("it does not say %q:\n%s", want, tail(string(out)))

@@ -277,3 +277,31 @@ func TestTextsBecomeWhatTheSchemaWants(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What a request gives to a template is checked before it is kept, and is the same once it is the texts of a step.
+func TestWhatARequestGives(t *testing.T) {
+	b := body(good)
+	b.Parameters = map[string]any{"type": "object", "required": []any{"s"}, "properties": map[string]any{
+		"n": map[string]any{"type": "integer"}, "on": map[string]any{"type": "boolean"}, "list": map[string]any{"type": "array", "items": map[string]any{"type": "string"}},
+		"s": map[string]any{"type": "string", "examples": []any{"x"}}, "any": map[string]any{}, "token": map[string]any{"type": "string", "writeOnly": true},
+	}}
+	good := map[string]any{"n": 3.0, "on": true, "list": []any{"a"}, "s": "3", "any": "x", "token": "secret:join"}
+	texts, secrets, err := provision.Given(b, good)
+	want := map[string]string{"n": "3", "on": "true", "list": `["a"]`, "s": "3", "any": "x", "token": "secret:join"}
+	if d := cmp.Diff(want, texts); d != "" || err != nil || len(secrets) != 1 || secrets[0] != "token" {
+		t.Error(d, secrets, err)
+	}
+	for field, given := range map[string]map[string]any{
+		"parameters.s": nil, "parameters.n": {"s": "x", "n": "three"}, "parameters.m": {"s": "x", "m": 1}, "parameters.any": {"s": "x", "any": 3.0},
+		"parameters.token": {"s": "x", "token": "hunter2"}, "parameters.list.0": {"s": "x", "list": []any{1.0}},
+		"parameters.on": {"s": strings.Repeat("x", 2000), "on": 1.0},
+	} {
+		var faults provision.Faults
+		if _, _, err := provision.Given(b, given); !errors.As(err, &faults) || faults[0].Field != field || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if _, _, err := provision.Given(b, map[string]any{"s": strings.Repeat("x", 2000)}); err == nil || !strings.Contains(err.Error(), "longer than 1024 bytes") {
+		t.Error(err)
+	}
+}

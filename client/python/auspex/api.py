@@ -41,6 +41,7 @@ Action = TypedDict("Action", {
     "server": str,
     "server_id": NotRequired[str],
     "site": NotRequired[str],
+    "stages": NotRequired[list["Stage"]],
     "state": str,
     "target": NotRequired[str],
     "time": str,
@@ -163,6 +164,7 @@ Allocation = TypedDict("Allocation", {
     "gpu_ids": list[str],
     "group_id": NotRequired[str],
     "id": str,
+    "parameters": NotRequired[dict[str, Any]],
     "purpose": str,
     "report": NotRequired[str],
     "returned": bool,
@@ -174,6 +176,8 @@ Allocation = TypedDict("Allocation", {
     "status_reason": NotRequired[str],
     "status_sentence": NotRequired["Sentence"],
     "team": NotRequired[str],
+    "template": NotRequired[str],
+    "template_version": NotRequired[int],
     "updated_at": str,
     "user": str,
     "user_id": str,
@@ -1248,11 +1252,14 @@ NewAllocation = TypedDict("NewAllocation", {
     "end_time": NotRequired[str],
     "gpu_ids": NotRequired[list[str]],
     "group_id": NotRequired[str],
+    "parameters": NotRequired[dict[str, Any]],
     "purpose": NotRequired[str],
     "server_id": NotRequired[str],
     "server_ids": NotRequired[list[str]],
     "start_time": NotRequired[str],
     "team": NotRequired[str],
+    "template": NotRequired[str],
+    "template_version": NotRequired[int],
     "user_id": NotRequired[str],
     "wish": NotRequired["Wish"],
 })
@@ -1955,6 +1962,13 @@ SimilarIncident = TypedDict("SimilarIncident", {
     "resource": str,
 })
 
+Stage = TypedDict("Stage", {
+    "message": NotRequired[str],
+    "name": str,
+    "started_at": NotRequired[str],
+    "state": str,
+})
+
 StoppedAllocation = TypedDict("StoppedAllocation", {
     "force": NotRequired[bool],
     "report": NotRequired[str],
@@ -2055,6 +2069,36 @@ UserList = TypedDict("UserList", {
     "next": NotRequired[str],
 })
 
+Validation = TypedDict("Validation", {
+    "began_at": str,
+    "checks": list["ValidationCheck"],
+    "created_at": str,
+    "ended_at": str,
+    "id": str,
+    "level": int,
+    "number": int,
+    "part": NotRequired[str],
+    "server": str,
+    "server_id": str,
+    "verdict": Literal["passed", "warned", "failed", "not_seen"],
+})
+
+ValidationCheck = TypedDict("ValidationCheck", {
+    "detail": NotRequired[str],
+    "expected": NotRequired[str],
+    "fleet": NotRequired[bool],
+    "name": str,
+    "part": NotRequired[str],
+    "seen": NotRequired[str],
+    "source": Literal["agent", "telemetry", "inventory"],
+    "verdict": Literal["passed", "warned", "failed", "not_seen"],
+})
+
+ValidationList = TypedDict("ValidationList", {
+    "items": list["Validation"],
+    "next": NotRequired[str],
+})
+
 Webhook = TypedDict("Webhook", {
     "active": bool,
     "created_at": str,
@@ -2127,6 +2171,7 @@ WorkflowStep = TypedDict("WorkflowStep", {
     "name": str,
     "operation": NotRequired[str],
     "sentence": NotRequired["Sentence"],
+    "stages": NotRequired[list["Stage"]],
     "started_at": NotRequired[str],
     "status": Literal["pending", "running", "completed", "failed", "skipped"],
     "target": NotRequired[str],
@@ -3073,6 +3118,21 @@ class Api(Transport):
         answer: "ServerStatus" = self._do("GET", f"/servers/{_part(id)}/status")
         return answer
 
+    def list_server_validations(self, id: str, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ValidationList":
+        """List what was found of a server when it was validated, the latest first."""
+        answer: "ValidationList" = self._do("GET", f"/servers/{_part(id)}/validations", query={"after": after, "limit": limit, "fields": fields})
+        return answer
+
+    def iter_server_validations(self, id: str, *, limit: int | None = None, fields: str | None = None) -> Iterator["Validation"]:
+        """List what was found of a server when it was validated, the latest first."""
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", f"/servers/{_part(id)}/validations", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
+
     def list_teams(self, *, sort: Literal["name", "-name", "created_at", "-created_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "TeamList":
         """List teams by name; without the permission `users`, only your own."""
         answer: "TeamList" = self._do("GET", "/teams", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
@@ -3330,6 +3390,6 @@ class Api(Transport):
         return answer
 
     def cancel_workflow(self, id: str) -> "Workflow":
-        """Cancel a workflow: it fails with this reason, and what it had begun stays as it is."""
+        """Cancel a workflow: it fails with this reason. What waits is not begun, and an installation that goes on is ended; what was done until then stays."""
         answer: "Workflow" = self._do("DELETE", f"/workflows/{_part(id)}")
         return answer

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -59,6 +60,7 @@ type Draft struct {
 	Exclusive  bool      // whole servers
 	Parts      []Part
 	Wish       string // JSON: what was asked for
+	Install    schemas.Install
 }
 
 // ConflictError is a server that cannot be given as it was to be: somebody was faster, or it is
@@ -86,9 +88,9 @@ var (
 )
 
 const columns = `a.id, a.group_id, a.user_id, u.username, COALESCE(t.name,''), a.exclusive, a.status, a.reason, a.purpose, a.start_ns, a.end_ns, a.active_ns,
-a.ended_ns, a.noticed_ns, a.report, a.created_ns, a.updated_ns, a.revision`
+a.ended_ns, a.noticed_ns, a.report, a.created_ns, a.updated_ns, a.revision, COALESCE(p.name,''), a.template_version, a.template_parameters`
 
-const from = ` FROM allocations a JOIN users u ON u.id=a.user_id LEFT JOIN teams t ON t.id=a.team_id`
+const from = ` FROM allocations a JOIN users u ON u.id=a.user_id LEFT JOIN teams t ON t.id=a.team_id LEFT JOIN templates p ON p.id=a.template_id`
 
 func at(ns int64) time.Time {
 	if ns == 0 || ns == open {
@@ -106,11 +108,17 @@ func until(t time.Time) int64 {
 
 func scan(rows *sql.Rows) (a schemas.Allocation, err error) {
 	var start, end, active, ended, noticed, created, updated int64
-	err = rows.Scan(&a.ID, &a.GroupID, &a.UserID, &a.User, &a.Team, &a.Exclusive, &a.Status, &a.Reason, &a.Purpose, &start, &end, &active, &ended, &noticed,
-		&a.Report, &created, &updated, &a.Revision)
+	var parameters []byte
+	if err := rows.Scan(&a.ID, &a.GroupID, &a.UserID, &a.User, &a.Team, &a.Exclusive, &a.Status, &a.Reason, &a.Purpose, &start, &end, &active, &ended, &noticed,
+		&a.Report, &created, &updated, &a.Revision, &a.Template, &a.TemplateVersion, &parameters); err != nil {
+		return a, err
+	}
 	a.StartTime, a.EndTime, a.ActiveAt, a.EndedAt = at(start), at(end), at(active), at(ended)
 	a.Noticed, a.CreatedAt, a.UpdatedAt = at(noticed), at(created), at(updated)
 	a.ServerIDs, a.Servers, a.GPUIDs = []string{}, []string{}, []string{}
+	if err = json.Unmarshal(parameters, &a.Parameters); len(a.Parameters) == 0 {
+		a.Parameters = nil
+	}
 	return a, err
 }
 
@@ -273,14 +281,37 @@ func (s *Store) take(ctx context.Context, tx *sql.Tx, id string, d Draft) error 
 	if err != nil {
 		return err
 	}
+	template, parameters, err := installed(ctx, tx, &d.Install)
+	if err != nil {
+		return err
+	}
 	if _, err := tx.ExecContext(ctx, `INSERT INTO allocations
-(id, group_id, user_id, team_id, status, purpose, start_ns, end_ns, wish, exclusive, revision, created_ns, updated_ns)
-VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,1,$11,$11)`,
+(id, group_id, user_id, team_id, status, purpose, start_ns, end_ns, wish, exclusive, template_id, template_version, template_parameters, revision, created_ns, updated_ns)
+VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,1,$14,$14)`,
 		id, d.Group, d.User, sql.NullString{String: d.Team, Valid: d.Team != ""}, schemas.AllocationPending, d.Purpose, first, last, cmp.Or(d.Wish, "{}"),
-		d.Exclusive, now.UnixNano()); err != nil {
+		d.Exclusive, template, d.Install.TemplateVersion, parameters, now.UnixNano()); err != nil {
 		return entity.Explain(err, "allocations", func(string) string { return "" })
 	}
 	return s.claim(ctx, tx, id, asked, d.Exclusive, state, first, last)
+}
+
+// installed is what an allocation is to be installed with, as it is kept. A template that has gone since it was named is
+// [entity.ErrNone].
+func installed(ctx context.Context, tx *sql.Tx, in *schemas.Install) (template sql.NullString, parameters string, err error) {
+	if in.Template == "" {
+		return template, "{}", nil
+	}
+	if err := tx.QueryRowContext(ctx, `SELECT t.id FROM templates t JOIN template_versions v ON v.template_id=t.id WHERE t.name=$1 AND v.version=$2`,
+		in.Template, in.TemplateVersion).Scan(&template); errors.Is(err, sql.ErrNoRows) {
+		return template, "", fmt.Errorf("version %d of the template %s: %w", in.TemplateVersion, in.Template, entity.ErrNone)
+	} else if err != nil {
+		return template, "", err
+	}
+	if in.Parameters == nil {
+		return template, "{}", nil
+	}
+	text, err := json.Marshal(in.Parameters)
+	return template, string(text), err
 }
 
 // part is a part of a request with the server that it is of.

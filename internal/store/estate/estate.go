@@ -393,6 +393,15 @@ func unworked(ctx context.Context, tx *sql.Tx, id string) error {
 	return err
 }
 
+// InWork reports whether control has an open case of a server, by its name: a repair, or what somebody asked for.
+func (s *Store) InWork(ctx context.Context, server string) (bool, error) {
+	var n int
+	if err := s.db.QueryRowContext(ctx, `SELECT count(*) FROM control_cases WHERE subject=$1 AND state='open'`, server).Scan(&n); err != nil {
+		return false, fmt.Errorf("read whether control works on %s: %w", server, err)
+	}
+	return n > 0, nil
+}
+
 // free is [ErrAllocated] where a claim lives on a locked server that is to move, and of one to be
 // retired also [ErrLeased] or [ErrCase] where it is repaired.
 func free(ctx context.Context, tx *sql.Tx, v *schemas.Server, to string, now time.Time) error {

@@ -191,6 +191,11 @@ func (s *Store) Due(ctx context.Context) ([]schemas.Workflow, error) {
 	return list(ctx, s.db, `w.status IN ('pending','running') AND w.holder_ns<$1 ORDER BY w.created_ns, w.id`, s.now().UnixNano())
 }
 
+// Failed returns the workflows that failed since a time.
+func (s *Store) Failed(ctx context.Context, since time.Time) ([]schemas.Workflow, error) {
+	return list(ctx, s.db, `w.status='failed' AND w.completed_ns>=$1 ORDER BY w.completed_ns, w.id`, since.UnixNano())
+}
+
 // Hold makes a process the one that runs a workflow for a while, or goes on doing so; false is
 // that another one does, or that it has ended.
 func (s *Store) Hold(ctx context.Context, id, holder string, ttl time.Duration) (bool, error) {

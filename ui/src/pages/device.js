@@ -7,6 +7,7 @@ import { useKeys } from '../lib/keys.js';
 import { go, href, setQuery } from '../lib/router.js';
 import { Res, Segments, summaryOf } from '../parts/bits.js';
 import { Config } from '../parts/config.js';
+import { Validations } from '../parts/validation.js';
 import { Maintenance } from '../parts/maintenance.js';
 import { Await, Note, Panel } from '../parts/panel.js';
 import { AXIS_WIDTH, Plot } from '../parts/plot.js';
@@ -127,6 +128,7 @@ export function DevicePage({ id, query }) {
         ${server.parts.length > 0 && html`<${Panel} title=${t('dev.parts')} id="parts"><${Anatomy} parts=${server.parts} picked=${marked} /><//>`}
         <${Forecast} prediction=${prediction} />
         ${server.created_at && html`<${Config} server=${server.name} part=${part} />`}
+        ${server.created_at && html`<${Validations} server=${server.name} />`}
         <${Maintenance} resource=${server.name} />
         <${Panel} title=${t('dev.inventory')} id="inventory" flush aside=${html`<span class="dim mono">${[server.model, server.serial].filter(Boolean).join(' · ')}</span>`}><table class="table tight"><tbody>${server.inventory.map((f) => html`<tr><td class="dim">${name('part', f.name)}</td><td colspan="2" class="wrap">${f.value}</td></tr>`)}${server.links.slice(0, 24).map((l) => html`<tr><td class="dim mono">${l.part}</td><td><${Res} id=${l.peer} /></td><td class="dim">${name('link', l.kind)}</td></tr>`)}</tbody></table><//>
       </div>

@@ -122,6 +122,10 @@ function Words({ action, verb, field, required, onClose, onDone, children }) {
 const freezeOf = (action) => action.rails.find((rail) => rail.name === 'change_freeze' && !rail.ok);
 
 const CANCELLABLE = ['proposed', 'waiting', 'approved'];
+const ENDABLE = ['install', 'reinstall'];
+
+/** Whether an action goes on in the world and can be ended there. */
+const goesOn = (action) => ['running', 'verifying'].includes(action.state) && ENDABLE.includes(action.kind) && !action.effect_at;
 
 /** Approve, dry run, cancel, override and resolve. The keys a and d work on the `first` one of a page. */
 export function Decide({ action, first }) {
@@ -148,7 +152,7 @@ export function Decide({ action, first }) {
       ${saying && html`<${Words} action=${action} verb="resolve" field="note" onClose=${() => close()} onDone=${close} />`}
     </div>`;
   }
-  if (!CANCELLABLE.includes(action.state) || isManual(action) || (isDry(action) && !waits)) return note && html`<p class="feedback" role="status">${note}</p>`;
+  if (!(CANCELLABLE.includes(action.state) || goesOn(action)) || isManual(action) || (isDry(action) && !waits)) return note && html`<p class="feedback" role="status">${note}</p>`;
   const off = Boolean(denied) || busy;
   return html`<div class="decide">
     ${approvable && html`<button class="btn primary" disabled=${off} title=${denied ?? undefined} onClick=${() => setAsking(true)}>${t('act.approve')}${first && html`<kbd>a</kbd>`}</button>
