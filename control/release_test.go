@@ -52,8 +52,12 @@ func TestNoRailAboutCapacityHoldsBackARelease(t *testing.T) {
 		railMode:   func(_ *bench, c *Controller, _ *climb, _ *policy.Policy) { c.cfg.Mode = schemas.ModeObserve },
 		railFreeze: func(_ *bench, c *Controller, k *climb, _ *policy.Policy) { c.d.Freezes = frost{k.Subject: true} },
 		railQuorum: func(_ *bench, _ *Controller, _ *climb, p *policy.Policy) { p.Ladder[1].Quorum = 3 },
+		railProbable: func(_ *bench, _ *Controller, k *climb, _ *policy.Policy) {
+			k.Foretold, k.Incident, k.Confidence = true, "p1", 0.1
+		},
+		railForetold: func(_ *bench, _ *Controller, k *climb, _ *policy.Policy) { k.Foretold = true },
 	}
-	holdsRelease := []string{railLease, railNeeds, railHolds, railMode}
+	holdsRelease := []string{railLease, railNeeds, railHolds, railMode, railForetold}
 	for name, spoil := range breaks {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, schemas.ModeEnforce)
@@ -76,13 +80,13 @@ func TestNoRailAboutCapacityHoldsBackARelease(t *testing.T) {
 			if got, want := blocked(2), slices.Contains(holdsRelease, name); got != want {
 				t.Errorf("%s broken: uncordon blocked %v, want %v", name, got, want)
 			}
-			if name != railHolds && name != railNeeds && !blocked(1) {
+			if name != railHolds && name != railNeeds && name != railForetold && !blocked(1) {
 				t.Errorf("%s broken: the power cycle goes", name)
 			}
 		})
 	}
 	for _, name := range append(slices.Clone(waits), railConfidence, railEvidence, railNeeds) {
-		if breaks[name] == nil && name != railDrained && name != railUpdate { // which are looked up for destructive steps alone
+		if breaks[name] == nil && !slices.Contains([]string{railDrained, railUpdate, railIdle}, name) { // which are read in the world right before a step
 			t.Errorf("nothing breaks %s here", name)
 		}
 	}
