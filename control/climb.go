@@ -73,6 +73,13 @@ func (c *Controller) work(ctx context.Context, k *climb) error {
 				v.repaired(since, r.Quiet)
 			}
 		case done, c.climbsOn(p, i, a):
+		case lapses(k, &a):
+			k.Lapsed = true
+			if err := c.close(ctx, k, caseCancelled); err != nil {
+				return err
+			}
+			c.lapsed(k)
+			return nil
 		default:
 			// What was installed and does not pass its validation is not cured.
 			return c.fail(ctx, k, p, i, i, a.State != schemas.ActionCancelled && (!cured || r.Kind == kindValidate))
@@ -193,7 +200,18 @@ func (c *Controller) propose(ctx context.Context, k *climb, p policy.Policy) err
 			return err
 		}
 	}
-	return c.close(ctx, k, caseProposed)
+	if err := c.close(ctx, k, caseProposed); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch n := c.incidentOf(k); { // what went while it was proposed, no tick has withdrawn
+	case n == nil:
+		c.withdrawn[k.Incident] = ""
+	case n.inc.RootCause.Resource != k.Target:
+		c.withdrawn[k.Incident] = n.inc.RootCause.Resource
+	}
+	return nil
 }
 
 // plan asks the driver what it would do; state is proposed, or refused where it cannot.

@@ -16,6 +16,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -221,6 +222,7 @@ type candidate struct {
 	known   bool      // it has its case
 	ended   string    // the state in which that has ended, where it has
 	rests   bool      // a ladder failed on its server of late
+	lapses  int       // ladders that ended because it was not sure enough, or taken back
 
 	prediction *schemas.Prediction // instead of an incident: what is to come
 }
@@ -426,7 +428,7 @@ func (c *Controller) note(n candidate) {
 	old := c.incidents[i.ID]
 	n.settled = c.d.Now()
 	if old != nil && old.inc.RootCause.Resource == i.RootCause.Resource && old.inc.RootCause.Fault == i.RootCause.Fault {
-		n.settled, n.known, n.ended, n.rests = old.settled, old.known, old.ended, old.rests
+		n.settled, n.known, n.ended, n.rests, n.lapses = old.settled, old.known, old.ended, old.rests, old.lapses
 	} else {
 		c.withdrawn[i.ID] = i.RootCause.Resource
 	}
@@ -504,7 +506,7 @@ func (c *Controller) openDue(ctx context.Context) error {
 	var due []candidate
 	for _, n := range c.incidents {
 		p, ok := c.policyFor(n)
-		if ok && !n.known && now.Sub(n.settled) >= p.Settle && n.inc.RootCause.Sure() >= p.MinConfidence && n.near(&p, now) {
+		if ok && !n.known && now.Sub(n.settled) >= n.settles(&p) && n.inc.RootCause.Sure() >= p.MinConfidence && n.near(&p, now) {
 			due = append(due, *n)
 		}
 	}
@@ -553,6 +555,15 @@ func (c *Controller) withdraw(ctx context.Context) error {
 			if err := c.saveDecision(ctx, cases[i], a, "withdraw"); err != nil {
 				return err
 			}
+			k := cases[i]
+			if k.State != caseProposed || i+1 < len(cases) && cases[i+1].ID == k.ID {
+				continue
+			}
+			k.Lapsed = true
+			if err := c.store.fenced(ctx, func(tx *sql.Tx) error { return c.store.saveCase(ctx, tx, k) }); err != nil {
+				return err
+			}
+			c.lapsed(k)
 		}
 	}
 	return nil
@@ -576,6 +587,37 @@ func (c *Controller) rests(ctx context.Context, resource string) (bool, error) {
 
 // restAfterFailure is how long a server is left alone after a ladder failed on it.
 const restAfterFailure = time.Hour
+
+// mostLapses bounds how much longer a cause has to stand with each ladder that lapsed.
+const mostLapses = 6
+
+// settles is how long a cause has to stand: with each ladder that lapsed twice as long, so that nobody is asked about one
+// that wavers at each turn.
+func (n *candidate) settles(p *policy.Policy) time.Duration {
+	if n.lapses == 0 {
+		return p.Settle
+	}
+	return max(p.Settle, time.Second) << min(n.lapses, mostLapses)
+}
+
+// lapsed notes that a ladder made way for another, should its cause come again.
+func (c *Controller) lapsed(k *climb) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.incidents[k.Incident]; n != nil && n.inc.RootCause.Resource == k.Target {
+		n.known, n.ended, n.settled = false, "", c.d.Now()
+		n.lapses++
+	}
+}
+
+// lapses reports whether a ladder ends, with nothing done, because its cause was taken back or is not sure enough any more.
+func lapses(k *climb, a *schemas.Action) bool {
+	if k.Touched || k.Request != nil {
+		return false
+	}
+	gone := a.DetailSentence != nil && slices.Contains([]string{messages.CauseGone, messages.NotForetold, messages.FailedBefore}, a.DetailSentence.ID)
+	return a.State == schemas.ActionCancelled && gone || a.State == schemas.ActionRefused && lacking(a.Rails, railConfidence)
+}
 
 // openCases opens the cases of incidents and predictions, all of them in one transaction. Where another ladder stands on a server, it is
 // tried again.
@@ -651,7 +693,8 @@ func (c *Controller) knows(incident, target string) {
 // newCase is the case of an incident, nil where it has one or its server is to rest.
 func (c *Controller) newCase(ctx context.Context, of *candidate) (*climb, error) {
 	i := &of.inc
-	if state, err := c.store.hasCase(ctx, i.ID, i.RootCause.Resource); err != nil || state != "" {
+	state, lapsed, err := c.store.hasCase(ctx, i.ID, i.RootCause.Resource)
+	if err != nil || state != "" {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if state != "" {
@@ -677,8 +720,12 @@ func (c *Controller) newCase(ctx context.Context, of *candidate) (*climb, error)
 	if !ok || subject == "" {
 		subject = i.RootCause.Resource
 	}
+	var nth []string
+	if lapsed > 0 {
+		nth = append(nth, strconv.Itoa(lapsed))
+	}
 	k := &climb{
-		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource), Incident: i.ID, Subject: subject,
+		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource, nth...), Nth: lapsed, Incident: i.ID, Subject: subject,
 		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Sure(), Why: i.Explanation, Summary: i.Summary,
 		Policy: p.Name, Ladder: p.Kinds(), Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 		Foretold: of.prediction != nil,

@@ -56,6 +56,73 @@ func (w *world) work(server string, jobs ...string) {
 	w.jobs[server] = jobs
 }
 
+// A cause that is taken back and comes again has its ladder again, in every mode; one that a person cancelled has not.
+func TestACauseThatComesAgainHasItsLadderAgain(t *testing.T) {
+	t.Parallel()
+	low := func(i schemas.Incident) schemas.Incident {
+		i.RootCause.Confidence, i.Updated = 0.3, i.Updated.Add(time.Second)
+		return i
+	}
+	closed := func(i schemas.Incident) schemas.Incident {
+		at := i.Updated.Add(time.Second)
+		i.Closed = &at
+		return i
+	}
+	for name, of := range map[string]struct {
+		mode   string
+		change func(schemas.Incident) schemas.Incident
+		was    string // what becomes of the first step
+	}{
+		"taken back":           {schemas.ModeApprove, closed, schemas.ActionCancelled},
+		"not sure enough":      {schemas.ModeApprove, low, schemas.ActionRefused},
+		"a proposal":           {schemas.ModeDryRun, closed, schemas.ActionCancelled},
+		"cancelled by someone": {schemas.ModeApprove, nil, schemas.ActionCancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, of.mode)
+			c := b.controller()
+			i := incident("i1", part, "gpu.fallen_off_bus")
+			c.consider(i)
+			drains := func(as []schemas.Action, state string) (n int) {
+				for _, a := range as {
+					if a.Kind == kindDrain && a.State == state {
+						n++
+					}
+				}
+				return n
+			}
+			begun := schemas.ActionWaiting
+			if of.mode == schemas.ModeDryRun {
+				begun = schemas.ActionProposed
+			}
+			step := 0
+			var again time.Time
+			as := b.until(c, func(as []schemas.Action) bool {
+				switch {
+				case step == 0 && drains(as, begun) == 1:
+					step = 1
+					if of.change != nil {
+						c.consider(of.change(i))
+					} else {
+						b.says(c, verbCancel, "ada", as[slices.IndexFunc(as, func(a schemas.Action) bool { return a.Kind == kindDrain })], "")
+					}
+				case step == 1 && drains(as, of.was) == 1:
+					step, again = 2, time.Now()
+					c.consider(i)
+				case step == 2 && of.change == nil:
+					return time.Since(again) > 3*time.Second // in which it would have come
+				case step == 2:
+					return drains(as, begun) == 1 && drains(as, of.was) == 1
+				}
+				return false
+			}, i)
+			if n := drains(as, begun); of.change == nil && n != 0 {
+				t.Error(show(as))
+			}
+		})
+	}
+}
+
 func heldBy(rail, kind string) func([]schemas.Action) bool {
 	return func(as []schemas.Action) bool {
 		return slices.ContainsFunc(as, func(a schemas.Action) bool {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,10 @@ type climb struct {
 	Cordoned   bool              `json:"cordoned"`           // by us: only then may we undo it
 	Touched    bool              `json:"touched"`            // a side effect was decided
 	Foretold   bool              `json:"foretold,omitempty"` // of a prediction
+	// Nth counts the ladders of one cause of an incident, from 0: one that ended because its cause was taken back, with
+	// nothing done, has Lapsed, and makes way for the next if the cause comes again.
+	Nth    int  `json:"nth,omitempty"`
+	Lapsed bool `json:"lapsed,omitempty"`
 	// Quarantined says that the ladder ended with the server taken out for good: a person gives it back.
 	Quarantined bool      `json:"quarantined,omitempty"`
 	Groups      []Group   `json:"groups,omitempty"` // what the server shares with others, and shared when it was taken
@@ -89,11 +94,17 @@ type store struct {
 
 // reason is what a case is of: an incident, or a request.
 func (c *climb) reason() string {
-	if c.Request != nil {
+	switch {
+	case c.Request != nil:
 		return c.Request.ID
+	case c.Lapsed:
+		return c.Incident + lapsedAs + strconv.Itoa(c.Nth)
 	}
 	return c.Incident
 }
+
+// lapsedAs stands between an incident and which of its ladders lapsed; beyond is behind all of them.
+const lapsedAs, beyond = " #", " $"
 
 // key is the case among those that stand: one ladder a server, and beside one that
 // failed what people do about it.
@@ -132,7 +143,7 @@ func (s *store) saveCase(ctx context.Context, x records.Execer, c *climb) error 
 		return err
 	}
 	if _, err := x.ExecContext(
-		ctx, `UPDATE control_cases SET state=$2, updated_ns=$3, doc=$4 WHERE id=$1`, c.ID, c.State, s.now().UnixNano(), string(doc),
+		ctx, `UPDATE control_cases SET state=$2, updated_ns=$3, doc=$4, reason=$5 WHERE id=$1`, c.ID, c.State, s.now().UnixNano(), string(doc), c.reason(),
 	); err != nil {
 		return fmt.Errorf("save case %s: %w", c.ID, err)
 	}
@@ -160,13 +171,27 @@ func (s *store) caseByID(ctx context.Context, id string) (*climb, error) {
 	return c, nil
 }
 
-// hasCase returns the state of the case that a cause of an incident had, "" where it had none.
-func (s *store) hasCase(ctx context.Context, incident, target string) (state string, err error) {
-	err = s.db.QueryRowContext(ctx, `SELECT state FROM control_cases WHERE reason=$1 AND target=$2`, incident, target).Scan(&state)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", nil
+// hasCase returns the state of the case that a cause of an incident has or had, "" where there is none, and how many of
+// its ladders lapsed.
+func (s *store) hasCase(ctx context.Context, incident, target string) (state string, lapsed int, err error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT reason, state FROM control_cases WHERE target=$1 AND (reason=$2 OR reason>$3 AND reason<$4)`,
+		target, incident, incident+lapsedAs, incident+beyond)
+	if err != nil {
+		return "", 0, err
 	}
-	return state, err
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var reason, is string
+		if err := rows.Scan(&reason, &is); err != nil {
+			return "", 0, err
+		}
+		if reason == incident {
+			state = is
+		} else {
+			lapsed++
+		}
+	}
+	return state, lapsed, rows.Err()
 }
 
 // failedSince reports whether a ladder on a subject failed after a time.
