@@ -29,9 +29,7 @@ func TestAnIncidentWithoutAStepSaysWhy(t *testing.T) {
 		"failed":  "the ladder of policy gpu has ended: failed", "cured": "the ladder of policy gpu has ended: done",
 	}
 	check := func(c *Controller) error {
-		if err := c.tellNoSteps(t.Context()); err != nil {
-			return err
-		}
+		c.report(t.Context())
 		got, err := records.New(b.db).NoSteps(t.Context())
 		if err != nil {
 			return err

@@ -232,8 +232,8 @@ func (c *Client) SetNode(ctx context.Context, name, state, reason string) error 
 	return nil
 }
 
-// apiPath is the path of a version in its document; slurmrestd writes / as \/ since 23.11.
-var apiPath = regexp.MustCompile(`"\\?/slurm\\?/(v0\.0\.(\d{2,3}))\\?/jobs(?:\\?/)?"`)
+// apiPath is the path of a version in its document. The text before the version is looked for by itself, which is fast.
+var apiPath = regexp.MustCompile(`"/slurm/(v0\.0\.(\d{2,3}))/jobs/?"`)
 
 // detect asks which versions the daemon speaks and takes the newest.
 func (c *Client) detect(ctx context.Context) (string, error) {
@@ -247,6 +247,7 @@ func (c *Client) detect(ctx context.Context) (string, error) {
 			continue
 		}
 		best, version := -1, ""
+		body = bytes.ReplaceAll(body, []byte(`\/`), []byte("/")) // as slurmrestd writes it since 23.11
 		for _, m := range apiPath.FindAllSubmatch(body, -1) {
 			if n, err := strconv.Atoi(string(m[2])); err == nil && n > best {
 				best, version = n, string(m[1])
