@@ -34,9 +34,12 @@ const actor = "allocator"
 type Config struct {
 	// Deploy and Cleanup are the steps of a workflow before a server or GPU is its user's, and before it is given to
 	// somebody else; Look those of one that is only looked at. install is left out where nothing says with what.
-	Deploy   []string      `yaml:"deploy"`
-	Cleanup  []string      `yaml:"cleanup"`
-	Look     []string      `yaml:"validate"`
+	Deploy  []string `yaml:"deploy"`
+	Cleanup []string `yaml:"cleanup"`
+	Look    []string `yaml:"validate"`
+	// Install says for which allocations whole servers are installed, which writes over their disk: asked, those that
+	// name a template, or pinned, also others, of servers to which one is pinned.
+	Install  string        `yaml:"install"`
 	StepTime time.Duration `yaml:"step_time"` // for one step; an installation has at least two hours
 	Notice   time.Duration `yaml:"notice"`    // before the end of an allocation, for its user
 	Grace    time.Duration `yaml:"grace"`     // for what is booked to become free
@@ -44,11 +47,18 @@ type Config struct {
 	Parallel int           `yaml:"parallel"` // workflows at a time in a process
 }
 
+// The values of Install.
+const (
+	InstallAsked  = "asked"  // of allocations that name a template
+	InstallPinned = "pinned" // and of others, where a template is pinned to the server
+)
+
 // DefaultConfig looks at what every site has read.
 func DefaultConfig() Config {
 	return Config{
 		Deploy:  []string{"idle", "power_on", "set_boot", steps.Install, "telemetry", "health"},
 		Cleanup: []string{"idle", "health", steps.Install, "telemetry", "health"},
+		Install: InstallAsked,
 		Look:    []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
 	}
 }
@@ -59,6 +69,9 @@ func (c *Config) Validate() error {
 		if d <= 0 {
 			return fmt.Errorf("%s is %s; it must be positive", key, d)
 		}
+	}
+	if c.Install != InstallAsked && c.Install != InstallPinned {
+		return fmt.Errorf("install is %q; want %s or %s", c.Install, InstallAsked, InstallPinned)
 	}
 	if c.Notice < 0 {
 		return fmt.Errorf("notice is %s; it must not be negative", c.Notice)
@@ -228,7 +241,7 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 }
 
 // installs are the parameters of the step that installs a server, nil where none does: a deployment as it was asked for, or as an
-// earlier one of the same allocation on that server did it; else with what is pinned to the server.
+// earlier one of the same allocation on that server did it; else, where that is to be, with what is pinned to the server.
 func (s *Steward) installs(ctx context.Context, a *schemas.Allocation, server, kind string) (map[string]string, error) {
 	if kind == schemas.WorkflowDeploy {
 		if a.Template != "" {
@@ -246,7 +259,7 @@ func (s *Steward) installs(ctx context.Context, a *schemas.Allocation, server, k
 			}
 		}
 	}
-	if s.d.Installs == nil {
+	if s.d.Installs == nil || s.cfg.Install != InstallPinned && a.Template == "" {
 		return nil, nil
 	}
 	template, version, err := s.d.Installs(ctx, server)

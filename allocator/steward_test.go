@@ -442,7 +442,7 @@ func (s *site) installs(id, kind string) (out []map[string]string) {
 func TestADeploymentInstallsWhatIsPinned(t *testing.T) {
 	s := newSite(t, 4)
 	s.template("ubuntu")
-	s.config.Deploy, s.config.Cleanup = []string{"install", "ready"}, []string{"install", "wipe"}
+	s.config.Deploy, s.config.Cleanup, s.config.Install = []string{"install", "ready"}, []string{"install", "wipe"}, allocator.InstallPinned
 	s.pin("s0", "ubuntu", 1)
 	s.run("p1")
 
@@ -490,6 +490,30 @@ func TestADeploymentInstallsWhatIsPinned(t *testing.T) {
 	a = s.becomes(s.take(allocations.Draft{Purpose: "x", Parts: []allocations.Part{{Server: s.ids["s3"], GPUs: []string{s.ids["s3/gpu0"]}}}}).ID, schemas.AllocationActive)
 	if got := s.installs(a.ID, schemas.WorkflowDeploy); got != nil {
 		t.Errorf("a GPU was given by installing its server: %v", got)
+	}
+}
+
+// A template that is pinned to a server is no order to write over its disk: by default that takes an allocation that names one, and what
+// was installed for it is installed anew after it.
+func TestAServerIsInstalledForWhoAsksForIt(t *testing.T) {
+	s := newSite(t, 2)
+	s.template("ubuntu")
+	s.config.Deploy, s.config.Cleanup = []string{"install", "ready"}, []string{"install", "wipe"}
+	s.pin("s0", "ubuntu", 1)
+	s.pin("s1", "ubuntu", 1)
+	s.run("p1")
+	for server, want := range map[string]int{"s0": 0, "s1": 1} {
+		d := s.whole(server)
+		if want > 0 {
+			d.Install = schemas.Install{Template: "ubuntu", TemplateVersion: 1}
+		}
+		a := s.becomes(s.take(d).ID, schemas.AllocationActive)
+		_, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "")
+		s.must(err)
+		s.returned(a.ID)
+		if n, m := len(s.installs(a.ID, schemas.WorkflowDeploy)), len(s.installs(a.ID, schemas.WorkflowCleanup)); n != want || m != want {
+			t.Errorf("%s was installed %d times, and %d after it; want %d", server, n, m, want)
+		}
 	}
 }
 

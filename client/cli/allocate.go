@@ -100,7 +100,7 @@ func (o *options) allocate() *cobra.Command {
 	f.Float64Var(&risk, "max-risk", 0, "probability, 0 to 1, that a part of a server fails in that time")
 	f.StringVar(&lasts, "for", "", "how `long`, such as 4h or 3d; without it, until it is released")
 	f.StringVar(&in, "in", "", "how `long` from now it begins, such as 2h")
-	f.StringVar(&a.Template, "template", "", "install the servers with this template, not with what is pinned to them")
+	f.StringVar(&a.Template, "template", "", "install the servers with this template")
 	f.Int64Var(&a.TemplateVersion, "template-version", 0, "of the template; without it, the latest")
 	f.StringArrayVar(&parameters, "parameter", nil, "of the template, as `name=value`; what is no text is JSON")
 	f.StringVar(&a.Purpose, "purpose", "", "what for")

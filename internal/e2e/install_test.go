@@ -148,7 +148,7 @@ func TestAnInstallationIsCancelledInTheMiddle(t *testing.T) {
 		case c.Status != schemas.WorkflowCompleted || !is.Returned:
 			return fmt.Errorf("the cleaning is %s: %+v", c.Status, c.Steps)
 		case !slices.ContainsFunc(c.Steps, func(s schemas.WorkflowStep) bool {
-			return s.Name == "install" && s.Status == schemas.StepCompleted && len(s.Stages) == 5
+			return s.Name == "install" && s.Status == schemas.StepCompleted && len(s.Stages) > 1
 		}):
 			return settled{fmt.Errorf("it was not installed anew: %+v", c.Steps)}
 		}
