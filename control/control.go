@@ -16,7 +16,6 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -720,12 +719,8 @@ func (c *Controller) newCase(ctx context.Context, of *candidate) (*climb, error)
 	if !ok || subject == "" {
 		subject = i.RootCause.Resource
 	}
-	var nth []string
-	if lapsed > 0 {
-		nth = append(nth, strconv.Itoa(lapsed))
-	}
 	k := &climb{
-		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource, nth...), Nth: lapsed, Incident: i.ID, Subject: subject,
+		ID: caseID(i.ID, i.RootCause.Resource, lapsed), Nth: lapsed, Incident: i.ID, Subject: subject,
 		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Sure(), Why: i.Explanation, Summary: i.Summary,
 		Policy: p.Name, Ladder: p.Kinds(), Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 		Foretold: of.prediction != nil,

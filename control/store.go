@@ -98,13 +98,10 @@ func (c *climb) reason() string {
 	case c.Request != nil:
 		return c.Request.ID
 	case c.Lapsed:
-		return c.Incident + lapsedAs + strconv.Itoa(c.Nth)
+		return c.Incident + " #" + strconv.Itoa(c.Nth)
 	}
 	return c.Incident
 }
-
-// lapsedAs stands between an incident and which of its ladders lapsed; beyond is behind all of them.
-const lapsedAs, beyond = " #", " $"
 
 // key is the case among those that stand: one ladder a server, and beside one that
 // failed what people do about it.
@@ -174,24 +171,26 @@ func (s *store) caseByID(ctx context.Context, id string) (*climb, error) {
 // hasCase returns the state of the case that a cause of an incident has or had, "" where there is none, and how many of
 // its ladders lapsed.
 func (s *store) hasCase(ctx context.Context, incident, target string) (state string, lapsed int, err error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT reason, state FROM control_cases WHERE target=$1 AND (reason=$2 OR reason>$3 AND reason<$4)`,
-		target, incident, incident+lapsedAs, incident+beyond)
-	if err != nil {
-		return "", 0, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var reason, is string
-		if err := rows.Scan(&reason, &is); err != nil {
-			return "", 0, err
+	err = s.db.QueryRowContext(ctx, `SELECT state FROM control_cases WHERE reason=$1 AND target=$2`, incident, target).Scan(&state)
+	for errors.Is(err, sql.ErrNoRows) {
+		var one int
+		err = s.db.QueryRowContext(ctx, `SELECT 1 FROM control_cases WHERE id=$1`, caseID(incident, target, lapsed)).Scan(&one)
+		if errors.Is(err, sql.ErrNoRows) {
+			return "", lapsed, nil
 		}
-		if reason == incident {
-			state = is
-		} else {
-			lapsed++
+		if err == nil {
+			lapsed, err = lapsed+1, sql.ErrNoRows
 		}
 	}
-	return state, lapsed, rows.Err()
+	return state, lapsed, err
+}
+
+// caseID is the id of the nth ladder of a cause of an incident.
+func caseID(incident, target string, nth int) string {
+	if nth == 0 {
+		return "case-" + schemas.EventID("control", incident, target)
+	}
+	return "case-" + schemas.EventID("control", incident, target, strconv.Itoa(nth))
 }
 
 // failedSince reports whether a ladder on a subject failed after a time.
