@@ -33,7 +33,8 @@ const actor = "allocator"
 // Config is the user's part.
 type Config struct {
 	// Deploy and Cleanup are the steps of a workflow before a server or GPU is its user's, and before it is given to
-	// somebody else; Look those of one that is only looked at. install is left out where nothing says with what.
+	// somebody else; Look those of one that is only looked at. install is left out where nothing says with what, and with
+	// it drain and uncordon, but to give back what a deployment had drained.
 	Deploy  []string `yaml:"deploy"`
 	Cleanup []string `yaml:"cleanup"`
 	Look    []string `yaml:"validate"`
@@ -56,8 +57,8 @@ const (
 // DefaultConfig looks at what every site has read.
 func DefaultConfig() Config {
 	return Config{
-		Deploy:  []string{"idle", "power_on", "set_boot", steps.Install, "telemetry", "health"},
-		Cleanup: []string{"idle", "health", steps.Install, "telemetry", "health"},
+		Deploy:  []string{steps.Drain, "idle", "power_on", "set_boot", steps.Install, "telemetry", "health"},
+		Cleanup: []string{steps.Drain, "idle", "health", steps.Install, "telemetry", "health", steps.Uncordon},
 		Install: InstallAsked,
 		Look:    []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
 	}
@@ -83,8 +84,10 @@ func (c *Config) Validate() error {
 }
 
 // with are the parameters of steps that need some: a server that is not installed anew boots from
-// where it always does.
-var with = map[string]map[string]string{"set_boot": {"target": "none"}}
+// where it always does, and not each has a scheduler.
+var with = map[string]map[string]string{
+	"set_boot": {"target": "none"}, steps.Drain: {"optional": "true"}, steps.Uncordon: {"optional": "true"},
+}
 
 func stepsOf(names []string) []schemas.WorkflowStep {
 	out := make([]schemas.WorkflowStep, len(names))
@@ -220,7 +223,12 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 	}
 	todo := stepsOf(names)
 	if slices.Contains(names, steps.Install) {
-		with, err := s.installs(ctx, a, server, kind)
+		made, err := s.d.Workflows.Of(ctx, a.ID)
+		if err != nil {
+			return nil, err
+		}
+		made = slices.DeleteFunc(made, func(w schemas.Workflow) bool { return w.ServerID != server || w.Type != schemas.WorkflowDeploy })
+		with, err := s.installs(ctx, a, server, kind, made)
 		if err != nil {
 			return nil, err
 		}
@@ -229,9 +237,11 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 				todo[i].With = with
 			}
 		}
-		if with == nil {
-			todo = slices.DeleteFunc(todo, func(st schemas.WorkflowStep) bool { return st.Name == steps.Install })
-		}
+		drained := slices.ContainsFunc(made, func(w schemas.Workflow) bool { return w.Step(steps.Drain) != nil })
+		todo = slices.DeleteFunc(todo, func(st schemas.WorkflowStep) bool {
+			around := st.Name == steps.Drain || st.Name == steps.Uncordon
+			return with == nil && (st.Name == steps.Install || around && !drained)
+		})
 	}
 	w, err = s.d.Workflows.Create(ctx, actor, schemas.Workflow{ID: id, AllocationID: a.ID, ServerID: server, Type: kind, Exclusive: exclusive, Steps: todo})
 	if errors.Is(err, workflows.ErrBusy) || errors.Is(err, estate.ErrAllocated) {
@@ -241,21 +251,15 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 }
 
 // installs are the parameters of the step that installs a server, nil where none does: a deployment as it was asked for, or as an
-// earlier one of the same allocation on that server did it; else, where that is to be, with what is pinned to the server.
-func (s *Steward) installs(ctx context.Context, a *schemas.Allocation, server, kind string) (map[string]string, error) {
+// earlier one of those made of the same allocation on that server did it; else, where that is to be, with what is pinned to the server.
+func (s *Steward) installs(ctx context.Context, a *schemas.Allocation, server, kind string, made []schemas.Workflow) (map[string]string, error) {
 	if kind == schemas.WorkflowDeploy {
 		if a.Template != "" {
 			return steps.InstallWith(&a.Install)
 		}
-		made, err := s.d.Workflows.Of(ctx, a.ID)
-		if err != nil {
-			return nil, err
-		}
 		for i := range made {
-			if w := &made[i]; w.ServerID == server && w.Type == kind {
-				if n := slices.IndexFunc(w.Steps, func(st schemas.WorkflowStep) bool { return st.Name == steps.Install }); n >= 0 {
-					return w.Steps[n].With, nil
-				}
+			if st := made[i].Step(steps.Install); st != nil {
+				return st.With, nil
 			}
 		}
 	}

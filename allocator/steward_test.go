@@ -94,7 +94,9 @@ func newSite(t testing.TB, servers int) *site {
 }
 
 // Kinds implements steps.Driver.
-func (s *site) Kinds() []string { return []string{"ready", "wipe", steps.Install} }
+func (s *site) Kinds() []string {
+	return []string{"ready", "wipe", steps.Drain, steps.Install, steps.Uncordon}
+}
 
 // Do implements steps.Driver.
 func (s *site) Do(_ context.Context, j steps.Job) (steps.Progress, error) {
@@ -496,23 +498,41 @@ func TestADeploymentInstallsWhatIsPinned(t *testing.T) {
 // A template that is pinned to a server is no order to write over its disk: by default that takes an allocation that names one, and what
 // was installed for it is installed anew after it.
 func TestAServerIsInstalledForWhoAsksForIt(t *testing.T) {
-	s := newSite(t, 2)
+	s := newSite(t, 3)
 	s.template("ubuntu")
-	s.config.Deploy, s.config.Cleanup = []string{"install", "ready"}, []string{"install", "wipe"}
+	s.config.Deploy, s.config.Cleanup = []string{"drain", "install", "ready"}, []string{"drain", "install", "wipe", "uncordon"}
 	s.pin("s0", "ubuntu", 1)
 	s.pin("s1", "ubuntu", 1)
+	s.pin("s2", "ubuntu", 1)
 	s.run("p1")
-	for server, want := range map[string]int{"s0": 0, "s1": 1} {
+	// A server whose pin is taken away meanwhile is not installed anew, and given back to its scheduler all the same.
+	for server, want := range map[string]string{
+		"s0": "ready, wipe", "s1": "drain, install, ready, drain, install, wipe, uncordon", "s2": "drain, install, ready, drain, wipe, uncordon",
+	} {
 		d := s.whole(server)
-		if want > 0 {
+		if server != "s0" {
 			d.Install = schemas.Install{Template: "ubuntu", TemplateVersion: 1}
 		}
 		a := s.becomes(s.take(d).ID, schemas.AllocationActive)
+		if server == "s2" {
+			s.pin(server, "", 0)
+		}
 		_, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "")
 		s.must(err)
 		s.returned(a.ID)
-		if n, m := len(s.installs(a.ID, schemas.WorkflowDeploy)), len(s.installs(a.ID, schemas.WorkflowCleanup)); n != want || m != want {
-			t.Errorf("%s was installed %d times, and %d after it; want %d", server, n, m, want)
+		made, err := s.flows.Of(t.Context(), a.ID)
+		s.must(err)
+		var done []string
+		for _, w := range made {
+			for _, st := range w.Steps {
+				done = append(done, st.Name)
+				if around := st.Name == steps.Drain || st.Name == steps.Uncordon; around && st.With["optional"] != "true" {
+					t.Errorf("%s of %s: %v", st.Name, server, st.With)
+				}
+			}
+		}
+		if got := strings.Join(done, ", "); got != want {
+			t.Errorf("%s: %s; want %s", server, got, want)
 		}
 	}
 }

@@ -369,6 +369,20 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	}
 	cordoned := k.Cordoned // by an earlier step, which a refusal of this one does not undo
 	shown, tried := "", (*schemas.Sentence)(nil)
+	kept := messages.New(messages.NotOurs, nil)
+	if k.Request == nil && (a.Kind == kindDrain || a.Kind == kindUncordon && !k.Cordoned) {
+		how, err := c.keptOut(ctx, k)
+		if err != nil {
+			return false, err
+		}
+		if how.ID != "" {
+			kept = how
+		}
+		if how.ID != "" && a.Kind == kindDrain {
+			verified(a, how)
+			return false, c.save(ctx, k, a, r, time.Time{}, "skip")
+		}
+	}
 	var asked time.Time // when the step was first free to go
 	refreshed := c.d.Now()
 	for {
@@ -409,7 +423,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 			return end(schemas.ActionCancelled, c.outdated(k), "cancel")
 		}
 		if a.Kind == kindUncordon && !k.Cordoned && k.Request == nil {
-			verified(a, messages.New(messages.NotOurs, nil))
+			verified(a, kept)
 			return false, c.save(ctx, k, a, r, time.Time{}, "skip")
 		}
 		if approved && asked.IsZero() {

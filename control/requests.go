@@ -15,6 +15,7 @@ import (
 	"auspex/control/policy"
 	"auspex/internal/reasons"
 	"auspex/internal/store/requests"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -141,7 +142,7 @@ func (c *Controller) against(in schemas.Intent, k *climb) schemas.Sentence {
 	if server, _, _, ok := c.d.Inventory.Place(k.Target); !ok || server != in.Server {
 		return messages.New(messages.NoPart, messages.Args{"part": in.Target, "server": in.Server})
 	}
-	if c.d.Remediators[in.Kind] == nil {
+	if c.d.Remediators[in.Kind] == nil && !optional(&in) {
 		return noDriver(in.Kind)
 	}
 	if err := policy.CheckAsked(in.Kind, in.With); err != nil {
@@ -149,6 +150,9 @@ func (c *Controller) against(in schemas.Intent, k *climb) schemas.Sentence {
 	}
 	return schemas.Sentence{}
 }
+
+// optional reports whether a request is fulfilled where there is no way to do it.
+func optional(in *schemas.Intent) bool { return in.With[policy.Optional] == "true" }
 
 // busy says who has the server of a request.
 func busy(k *climb) schemas.Sentence {
@@ -275,9 +279,16 @@ func (c *Controller) fulfil(ctx context.Context, k *climb, p policy.Policy) erro
 		}
 		return c.close(ctx, k, caseProposed)
 	case a.State == schemas.ActionApproved: // nothing was sent
-		if why := c.cannot(ctx, k, a); why.ID != "" {
-			become(&a, schemas.ActionRefused, why)
-			if err := c.save(ctx, k, &a, r, time.Time{}, "refuse"); err != nil {
+		why, verb := c.cannot(ctx, k, a), "refuse"
+		if why.ID == "" && optional(k.Request) && releases(r.Kind) {
+			why = c.stranded(k.Subject)
+		}
+		if why.ID != "" {
+			if become(&a, schemas.ActionRefused, why); optional(k.Request) {
+				verb = "skip"
+				verified(&a, messages.New(messages.Skipped, messages.Args{"why": why}))
+			}
+			if err := c.save(ctx, k, &a, r, time.Time{}, verb); err != nil {
 				return err
 			}
 			return c.close(ctx, k, caseDone)
@@ -341,8 +352,54 @@ func (c *Controller) cannot(ctx context.Context, k *climb, a schemas.Action) sch
 	return schemas.Sentence{}
 }
 
-// freed ends what a ladder that failed still holds: a person gave its server back.
+// stranded says that a repair which failed keeps a server out of the pool.
+func (c *Controller) stranded(server string) schemas.Sentence {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.open[server]; k != nil && k.State == caseFailed && k.Cordoned {
+		return messages.New(messages.RepairKeeps, messages.Args{"incident": k.Incident})
+	}
+	return schemas.Sentence{}
+}
+
+// keptOut says who asked for a server to be out of the pool, where that still holds: a ladder takes it out no second time and
+// does not give it back.
+func (c *Controller) keptOut(ctx context.Context, k *climb) (schemas.Sentence, error) {
+	asked, err := c.store.takenOut(ctx, k.Subject)
+	rem := c.d.Remediators[kindDrain]
+	if err != nil || len(asked) == 0 || rem == nil {
+		return schemas.Sentence{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
+	defer cancel()
+	// What somebody else gave back since, or nobody can tell of, is taken out anew.
+	if v, _, err := rem.Verify(ctx, Step{Kind: kindDrain, Server: k.Subject, Target: k.Target, Since: k.Opened}); err != nil || v != Verified {
+		return schemas.Sentence{}, nil
+	}
+	return messages.New(messages.KeptOut, messages.Args{"who": asked[0].Request.Actor}), nil
+}
+
+// takenOut are the requests that took a server out of the pool, and were not followed by its return.
+func (s *store) takenOut(ctx context.Context, subject string) ([]*climb, error) {
+	all, err := sqldb.Docs[*climb](ctx, s.db, `SELECT doc FROM control_cases WHERE subject=$1 AND state=$2`, subject, caseDone)
+	if err != nil {
+		return nil, fmt.Errorf("read who asked for %s to be out: %w", subject, err)
+	}
+	return slices.DeleteFunc(all, func(k *climb) bool { return k.Request == nil || !k.Cordoned }), nil
+}
+
+// freed ends what requests and a ladder that failed still hold: somebody gave their server back.
 func (c *Controller) freed(ctx context.Context, subject string) error {
+	asked, err := c.store.takenOut(ctx, subject)
+	if err != nil {
+		return err
+	}
+	for _, k := range asked {
+		k.Cordoned = false
+		if err := c.store.together(ctx, func(tx *sql.Tx) error { return c.store.saveCase(ctx, tx, k) }); err != nil {
+			return err
+		}
+	}
 	c.mu.Lock()
 	k := c.open[subject]
 	c.mu.Unlock()

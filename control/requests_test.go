@@ -261,6 +261,68 @@ func TestAPersonGoesOnWhereALadderFailed(t *testing.T) {
 	b.w.drainedIs(t, false)
 }
 
+// A server that somebody asked to be out of the pool stays out after its repair, until its return is asked for; where somebody
+// gave it back in the scheduler meanwhile, the ladder takes it out and returns it.
+func TestARepairReturnsNoServerThatWasOutBefore(t *testing.T) {
+	for name, back := range map[string]bool{"out": false, "given back by hand": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, schemas.ModeEnforce)
+			c := b.controller()
+			b.tell(c, wish("d", "drain", map[string]string{"optional": "true"}))
+			b.until(c, func([]schemas.Action) bool { return b.closed("d") })
+			if back {
+				b.w.drain(server, false)
+			}
+			c = b.controller()
+			as := b.until(c, func(as []schemas.Action) bool { return states(as)["uncordon"] == schemas.ActionDone && b.over() }, incident("i1", part, "gpu.fallen_off_bus"))
+			if kind(as, "power_cycle").State != schemas.ActionDone || (b.w.applied[kind(as, "uncordon").ID] > 0) != back || (b.w.applied[kind(as, "drain").ID] > 0) != back {
+				t.Errorf("%+v applied %v", states(as), b.w.applied)
+			}
+			b.w.drainedIs(t, !back)
+			if said := kind(as, "uncordon").VerifiedBy; !back && said != "out of the pool as ann asked, and stays so until its return is asked for" {
+				t.Error(said)
+			}
+			if back {
+				return
+			}
+			c = b.controller()
+			b.tell(c, wish("u", "uncordon", map[string]string{"optional": "true"}))
+			b.until(c, func([]schemas.Action) bool { return b.closed("u") })
+			b.w.drainedIs(t, false)
+			if held, err := c.store.takenOut(t.Context(), server); err != nil || len(held) != 0 {
+				t.Errorf("%v %v", held, err)
+			}
+		})
+	}
+}
+
+// Where there is no scheduler, and where a repair that failed keeps the server out, an optional step is done, says why, and sends nothing.
+func TestAnOptionalStepIsDoneWhereThereIsNoWay(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	c := b.controller()
+	delete(c.d.Remediators, "drain")
+	optional := map[string]string{"optional": "true"}
+	b.tell(c, wish("d", "drain", optional), wish("bad", "drain", map[string]string{"optional": "perhaps"}))
+	b.until(c, func([]schemas.Action) bool { return b.closed("d") && b.closed("bad") })
+	if a := b.actionOf("d"); a.State != schemas.ActionDone || a.VerifiedBy != "skipped: cannot: no driver for drain" || len(b.w.applied) != 0 {
+		t.Errorf("%+v", a)
+	}
+	if a := b.actionOf("bad"); a.State != schemas.ActionRefused {
+		t.Errorf("%+v", a)
+	}
+	b.w.lazy = true
+	c = b.controller()
+	b.until(c, func(as []schemas.Action) bool { return states(as)["ticket"] != "" && b.over() }, incident("i1", part, "gpu.fallen_off_bus"))
+	c = b.controller()
+	b.tell(c, wish("u", "uncordon", optional))
+	b.until(c, func([]schemas.Action) bool { return b.closed("u") })
+	if a := b.actionOf("u"); a.State != schemas.ActionDone || a.VerifiedBy != "skipped: the repair for incident i1 failed, and keeps it out of the pool" {
+		t.Errorf("%+v", a)
+	}
+	b.w.drainedIs(t, true)
+}
+
 // A window of maintenance is not waited for: what was asked for now is not done at night.
 func TestARequestDoesNotWaitForTheEndOfMaintenance(t *testing.T) {
 	b := newBench(t, schemas.ModeEnforce)

@@ -54,7 +54,7 @@ func (s *store) keeps(ctx context.Context, tx *sql.Tx, k *climb, a *schemas.Acti
 			why = reasons.Text(reasons.Blamed, reasons.Args{"incident": k.Incident, "fault": k.Fault, "part": k.Target})
 		}
 		return estate.HoldBack(ctx, tx, s.now(), actor, k.Subject, reasons.Text(reasons.Quarantined, reasons.Args{"why": why}))
-	case k.Request != nil && releases(a.Kind) && a.State == schemas.ActionDone:
+	case k.Request != nil && releases(a.Kind) && a.State == schemas.ActionDone && verb != "skip":
 		return estate.LetGo(ctx, tx, s.now(), actor, cmp.Or(a.Actor, actor), k.Subject)
 	}
 	return nil

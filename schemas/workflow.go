@@ -1,6 +1,9 @@
 package schemas
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Types of workflows.
 const (
@@ -57,3 +60,11 @@ type WorkflowStep struct {
 
 // Live reports whether it is yet to end.
 func (w *Workflow) Live() bool { return w.Status == WorkflowPending || w.Status == WorkflowRunning }
+
+// Step returns the first step of a name, nil where there is none.
+func (w *Workflow) Step(name string) *WorkflowStep {
+	if n := slices.IndexFunc(w.Steps, func(st WorkflowStep) bool { return st.Name == name }); n >= 0 {
+		return &w.Steps[n]
+	}
+	return nil
+}

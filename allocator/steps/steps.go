@@ -31,7 +31,7 @@ func (j *Job) ID() string {
 
 // installs reports whether its workflow installs the server.
 func (j *Job) installs() bool {
-	return slices.ContainsFunc(j.Workflow.Steps, func(st schemas.WorkflowStep) bool { return st.Name == Install })
+	return j.Workflow.Step(Install) != nil
 }
 
 // Progress is how far a step is.
@@ -57,11 +57,15 @@ type Stopper interface {
 	Stop(ctx context.Context, j Job) (bool, error)
 }
 
-// Install installs a server with the template that it is given, of its parameters With.
-const Install = "install"
+// Steps around an installation: the scheduler of a server, where it has one, places no jobs on it meanwhile.
+const (
+	Drain    = "drain"
+	Install  = "install" // with the template that it is given, of its parameters With
+	Uncordon = "uncordon"
+)
 
 // lasting are steps that take longer than others, at most.
-var lasting = map[string]time.Duration{Install: 2 * time.Hour, "reinstall": 2 * time.Hour}
+var lasting = map[string]time.Duration{Drain: 30 * time.Minute, Install: 2 * time.Hour, "reinstall": 2 * time.Hour}
 
 // Within is how long a step may take, where others may take usual.
 func Within(name string, usual time.Duration) time.Duration { return max(usual, lasting[name]) }

@@ -4,6 +4,7 @@ package drain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -98,8 +99,13 @@ func (d Drain) Jobs(ctx context.Context, server string) ([]string, error) {
 // Uncordon is the remediator of the rung uncordon.
 type Uncordon struct{ Scheduler Scheduler }
 
-// Plan implements control.Remediator.
-func (u Uncordon) Plan(_ context.Context, s control.Step) (schemas.Sentence, error) {
+// Plan implements control.Remediator. What somebody else drained cannot be returned.
+func (u Uncordon) Plan(ctx context.Context, s control.Step) (schemas.Sentence, error) {
+	if n, err := u.Scheduler.Node(ctx, s.Server); errors.Is(err, control.ErrCannot) {
+		return schemas.Sentence{}, err
+	} else if err == nil && n.Theirs() {
+		return schemas.Sentence{}, fmt.Errorf("%w: %s was drained by someone else: %s", control.ErrCannot, s.Server, n.Reason)
+	}
 	return messages.New(messages.WouldReturn, messages.Args{"server": s.Server}), nil
 }
 

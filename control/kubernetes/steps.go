@@ -310,8 +310,15 @@ func (d drain) Jobs(ctx context.Context, server string) ([]string, error) {
 // uncordon is the remediator of the rung uncordon.
 type uncordon struct{ *cluster }
 
-// Plan implements control.Remediator.
-func (u uncordon) Plan(_ context.Context, s control.Step) (schemas.Sentence, error) {
+// Plan implements control.Remediator. What somebody else cordoned cannot be returned.
+func (u uncordon) Plan(ctx context.Context, s control.Step) (schemas.Sentence, error) {
+	if n, err := u.node(ctx, s.Server); errors.Is(err, control.ErrCannot) {
+		return schemas.Sentence{}, err
+	} else if err == nil {
+		if _, ours := markOf(n); !ours && n.Spec.Unschedulable {
+			return schemas.Sentence{}, fmt.Errorf("%w: node %s was cordoned by someone else", control.ErrCannot, n.Name)
+		}
+	}
 	return messages.New(messages.WouldReturn, messages.Args{"server": s.Server}), nil
 }
 

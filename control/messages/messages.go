@@ -51,6 +51,8 @@ const (
 	NoDriver       = "step.no_driver"
 	NoReader       = "step.cannot_look"
 	NotOurs        = "step.not_ours"
+	KeptOut        = "step.kept_out"
+	RepairKeeps    = "step.repair_keeps"
 	Skipped        = "step.skipped"
 	Tried          = "step.tried"
 	NobodyCame     = "step.nobody_came"
@@ -277,6 +279,8 @@ var templates = map[string]string{
 	GivenBack:      "somebody gave {server} back",
 	NoDriver:       "cannot: no driver for {kind}",
 	NoReader:       "no driver can read the state back",
+	KeptOut:        "out of the pool as {who} asked, and stays so until its return is asked for",
+	RepairKeeps:    "the repair for incident {incident} failed, and keeps it out of the pool",
 	Skipped:        "skipped: {why}",
 
 	NoPolicy:    "no policy is for {fault}",

@@ -12,6 +12,10 @@ import (
 // Force is the parameter of a request that ends what runs on a server all the same.
 const Force = "force"
 
+// Optional is the parameter of a drain or uncordon that is asked for: where there is no way to do it here, or somebody else
+// keeps the server out, nothing is left to do.
+const Optional = "optional"
+
 // Reset is the parameter of set_bios that has the server restarted, so that what is set is in force.
 const Reset = "reset"
 
@@ -74,6 +78,12 @@ func CheckAsked(kind string, with map[string]string) error {
 			return fmt.Errorf("%s: %w", Force, err)
 		}
 		delete(own, Force)
+	}
+	if optional, ok := own[Optional]; ok && (kind == kindDrain || kind == kindUncordon) {
+		if err := truth(optional); err != nil {
+			return fmt.Errorf("%s: %w", Optional, err)
+		}
+		delete(own, Optional)
 	}
 	return errors.Join((&With{values: own}).check(kind)...)
 }

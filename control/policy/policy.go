@@ -138,6 +138,7 @@ const (
 	kindReinstall = "reinstall"
 	kindDrain     = "drain"
 	kindCordon    = "cordon"
+	kindUncordon  = "uncordon"
 )
 
 // KindUncordon is the rung that gives a server back to its scheduler.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -67,34 +66,31 @@ func TestAnInstallationIsCancelledInTheMiddle(t *testing.T) {
 	args := []string{"--demo", "--mode", "enforce", "--script", "none", "--set", "store.clickhouse=off"}
 	p := launch(t, dir, args...)
 	p.ready()
-	// The simulated scheduler may have a job begin on the server meanwhile, which is not ended: then another one is asked for.
-	var a schemas.Allocation
+	var made struct{ Allocation schemas.Allocation }
+	if err := p.curl(p.token, http.MethodPost, "allocations", `{"wish":{"servers":1},"user_id":"li","purpose":"train","template":"ubuntu"}`, &made); err != nil {
+		t.Fatal(err)
+	}
+	a := made.Allocation
+	if a.Template != "ubuntu" || a.TemplateVersion < 1 {
+		t.Fatalf("it is pinned to %s@%d", a.Template, a.TemplateVersion)
+	}
 	var w schemas.Workflow
 	var asked schemas.Action
+	// The simulated scheduler has jobs begin all the time, but for what is drained.
 	p.await("an installation is under way", func() (err error) {
-		if a.ID == "" {
-			var made struct{ Allocation schemas.Allocation }
-			if err := p.curl(p.token, http.MethodPost, "allocations", `{"wish":{"servers":1},"user_id":"li","purpose":"train","template":"ubuntu"}`, &made); err != nil {
-				return err
-			}
-			if a = made.Allocation; a.Template != "ubuntu" || a.TemplateVersion < 1 {
-				return settled{fmt.Errorf("it is pinned to %s@%d", a.Template, a.TemplateVersion)}
-			}
-		}
 		if w, err = p.flow(a.ID, schemas.WorkflowDeploy); err != nil {
 			return err
 		}
-		n := slices.IndexFunc(w.Steps, func(s schemas.WorkflowStep) bool { return s.Name == "install" })
+		install := w.Step("install")
 		switch {
-		case n < 0:
+		case install == nil:
 			return settled{fmt.Errorf("nothing is installed: %+v", w.Steps)}
-		case w.Status == schemas.WorkflowFailed && strings.Contains(w.Reason, "jobs run on"):
-			a = schemas.Allocation{}
-			return errors.New(w.Reason)
-		case w.Steps[n].Operation == "":
+		case w.Status == schemas.WorkflowFailed:
+			return settled{errors.New(w.Reason)}
+		case install.Operation == "":
 			return errors.New("it is not there yet")
 		}
-		if err := p.get("api/v1/actions/"+w.Steps[n].Operation, &asked); err != nil {
+		if err := p.get("api/v1/actions/"+install.Operation, &asked); err != nil {
 			return err
 		}
 		if !asked.Endable() || !strings.Contains(asked.Detail, "the installation of ") {
@@ -147,10 +143,12 @@ func TestAnInstallationIsCancelledInTheMiddle(t *testing.T) {
 			return settled{errors.New(c.Reason)}
 		case c.Status != schemas.WorkflowCompleted || !is.Returned:
 			return fmt.Errorf("the cleaning is %s: %+v", c.Status, c.Steps)
-		case !slices.ContainsFunc(c.Steps, func(s schemas.WorkflowStep) bool {
-			return s.Name == "install" && s.Status == schemas.StepCompleted && len(s.Stages) > 1
-		}):
+		}
+		if st := c.Step("install"); st == nil || st.Status != schemas.StepCompleted || len(st.Stages) < 2 {
 			return settled{fmt.Errorf("it was not installed anew: %+v", c.Steps)}
+		}
+		if st := c.Step("uncordon"); st == nil || st.Status != schemas.StepCompleted || strings.Contains(st.Message, "skipped") {
+			return settled{fmt.Errorf("its scheduler has it not: %+v", c.Steps)}
 		}
 		return nil
 	})

@@ -103,6 +103,7 @@ export const en = {
   'no_step.other_ladder': ({ server, incident }) => `Another ladder has ${server}, for incident ${incident}.`,
   'no_step.rests': ({ server, policy }) => `A ladder failed on ${server} within the last hour; policy “${policy}” leaves the server alone.`,
   'step.skipped': ({ why }) => `Skipped: ${why}`,
+  'step.kept_out': ({ who }) => `Out of the pool as ${who} asked, and stays so until its return is asked for.`, 'step.repair_keeps': ({ incident }) => `The repair for incident ${incident} failed, and keeps it out of the pool.`,
   'step.not_ours': 'Stays out of the pool: Auspex did not take it out.',
   'step.nobody_came': ({ seconds }, f) => `Not approved, or a check did not hold, within ${f.dur(seconds)}.`,
   'step.no_effect': ({ seconds, saw }, f) => `No effect within ${f.dur(seconds)}. ${saw}`,

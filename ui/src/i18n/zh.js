@@ -100,6 +100,7 @@ export const zh = {
   'no_step.other_ladder': ({ server, incident }) => `${server} 上另有阶梯正在进行，属于事件 ${incident}。`,
   'no_step.rests': ({ server, policy }) => `最近一小时内 ${server} 上有阶梯失败；策略“${policy}”暂不处理该服务器。`,
   'step.skipped': ({ why }) => `已跳过：${why}`,
+  'step.kept_out': ({ who }) => `应 ${who} 的请求已在资源池之外，在有人请求归还之前保持不变。`, 'step.repair_keeps': ({ incident }) => `事件 ${incident} 的修复失败，因此留在资源池之外。`,
   'step.not_ours': '留在资源池之外：它不是由 Auspex 摘下的。',
   'step.nobody_came': ({ seconds }, f) => `${f.dur(seconds)}内未获批准，或有检查未通过。`,
   'step.no_effect': ({ seconds, saw }, f) => `${f.dur(seconds)}内没有效果。${saw}`,
