@@ -58,7 +58,7 @@ const (
 func DefaultConfig() Config {
 	return Config{
 		Deploy:  []string{steps.Drain, "idle", "power_on", "set_boot", steps.Install, "telemetry", "health"},
-		Cleanup: []string{steps.Drain, "idle", "health", steps.Install, "telemetry", "health", steps.Uncordon},
+		Cleanup: []string{"health", steps.Drain, "idle", steps.Install, "telemetry", "health", steps.Uncordon},
 		Install: InstallAsked,
 		Look:    []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
 	}

@@ -49,7 +49,7 @@ func (r Readings) Do(ctx context.Context, j Job) (Progress, error) {
 		if len(ill) > 0 { // what has come back is repaired meanwhile
 			return Progress{Failed: j.Workflow.Type != schemas.WorkflowCleanup, Message: reasons.Some(ill)}, nil
 		}
-		if j.Workflow.Type == schemas.WorkflowCleanup && j.installs() { // by control, which does one thing at a time on a server
+		if j.Workflow.Type == schemas.WorkflowCleanup && j.takesOut() { // by control, which does one thing at a time on a server
 			if busy, err := r.Works(ctx, j.Workflow.Server); err != nil || busy {
 				return Progress{Message: reasons.Text(reasons.WorksOn, nil)}, err
 			}

@@ -29,9 +29,9 @@ func (j *Job) ID() string {
 	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(name), 8).String()
 }
 
-// installs reports whether its workflow installs the server.
-func (j *Job) installs() bool {
-	return j.Workflow.Step(Install) != nil
+// takesOut reports whether its workflow takes the server out of the pool, or installs it.
+func (j *Job) takesOut() bool {
+	return j.Workflow.Step(Drain) != nil || j.Workflow.Step(Install) != nil
 }
 
 // Progress is how far a step is.
@@ -65,7 +65,7 @@ const (
 )
 
 // lasting are steps that take longer than others, at most.
-var lasting = map[string]time.Duration{Drain: 30 * time.Minute, Install: 2 * time.Hour, "reinstall": 2 * time.Hour}
+var lasting = map[string]time.Duration{Health: time.Hour, Drain: 30 * time.Minute, Install: 2 * time.Hour, "reinstall": 2 * time.Hour}
 
 // Within is how long a step may take, where others may take usual.
 func Within(name string, usual time.Duration) time.Duration { return max(usual, lasting[name]) }
