@@ -30,14 +30,20 @@ run: build ## show the whole thing at work on a simulated fleet
 	@$(BIN)/auspex run --demo --data $(DATA) $(FLAGS)
 
 test: need-go ## run the tests
-	@GO=$(GO) test/gotest.sh -timeout 30m -- $(PKG)
+	@GO=$(GO) test/gotest.sh $(AT_ONCE) -timeout 30m -- $(PKG)
 	@$(MAKE) --no-print-directory invariants
 
 invariants: need-go # what `go list` shows escapes the cache of tests
 	@$(GO) test -count=1 ./internal/arch
 
+# Many tests wait for what happens in its own time: more of them at once than there are cores keep these busy.
+AT_ONCE := -p $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 ))) -parallel $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 2 )))
+# SQLite is C put into Go, on memory of its own that the race detector cannot follow: watching it took two thirds of
+# the time. What calls it, the driver too, is watched.
+UNWATCHED := -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
+
 race: need-go ## run the tests under the race detector, without the browser (needs gcc)
-	@CGO_ENABLED=1 GO=$(GO) test/gotest.sh -race -short -tags dcgm -timeout 30m -- $(PKG)
+	@CGO_ENABLED=1 GO=$(GO) test/gotest.sh -race -short -tags dcgm $(UNWATCHED) $(AT_ONCE) -timeout 30m -- $(PKG)
 
 chaos: need-go ## prove control: every order of two controllers, then 1,000 runs in which they are killed
 	@AUSPEX_EXHAUSTIVE=1 AUSPEX_CHAOS_RUNS=$${AUSPEX_CHAOS_RUNS:-1000} $(GO) test -count=1 -timeout 4h -v -run 'TestEveryInterleaving|TestTheCheck|TestChaos' ./control

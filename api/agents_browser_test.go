@@ -17,6 +17,7 @@ import (
 // and since when, a token that is made and shown once, and what a revocation cuts, before it
 // does; an operator is told who may.
 func TestAgentsAndWhoIsLetInAreOnAPage(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	checker := axe(t)
 	shots := os.Getenv("AUSPEX_SHOTS")

@@ -101,6 +101,7 @@ func allots(t *testing.T) (*world, map[string]schemas.Allocation) {
 // TestAllocationsAreOnAPage: who has what, what is done for it, what a request would get and why
 // not more, before it is sent; an end asks first; who may not is told who may.
 func TestAllocationsAreOnAPage(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	checker := axe(t)
 	shots := os.Getenv("AUSPEX_SHOTS")
@@ -231,6 +232,7 @@ func TestAllocationsAreOnAPage(t *testing.T) {
 
 // TestAMemberOfATeamSeesWhatIsTheirs: neither the allocations of others nor what is stranded.
 func TestAMemberOfATeamSeesWhatIsTheirs(t *testing.T) {
+	t.Parallel()
 	w, all := allots(t)
 	p := open(browsertest.Chromium(t), t, w, access.RoleViewer, view{1280, 900, "light", "en"})
 	if status := p.eval(fmt.Sprintf(`fetch('api/v1/login', { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ token: %q }) }).then((r) => String(r.status))`, w.tokens["bo"])); status != "200" {

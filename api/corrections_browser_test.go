@@ -15,6 +15,7 @@ import (
 // TestACauseIsCorrectedOnItsPage says on an incident that its cause was another, with
 // a note, changes the verdict and withdraws it; the list and the audit follow.
 func TestACauseIsCorrectedOnItsPage(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
@@ -67,6 +68,7 @@ func TestACauseIsCorrectedOnItsPage(t *testing.T) {
 }
 
 func TestAViewerSeesAVerdictAndGivesNone(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	p := open(browser, t, w, access.RoleViewer, view{1280, 800, "light", "zh"})
@@ -78,6 +80,7 @@ func TestAViewerSeesAVerdictAndGivesNone(t *testing.T) {
 // TestHowRightTheCausesAreIsDrawn looks at the record of causes in both languages, on
 // a phone too, with few verdicts and with many.
 func TestHowRightTheCausesAreIsDrawn(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	checker := axe(t)

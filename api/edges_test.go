@@ -103,6 +103,7 @@ func TestProposalsAreReadByAllAndDecidedByThoseWhoMay(t *testing.T) {
 // TestAProposalIsAcceptedOnThePage accepts a proposal for the second of its faults and takes
 // it back, in both languages and on a phone.
 func TestAProposalIsAcceptedOnThePage(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	shots, checker := os.Getenv("AUSPEX_SHOTS"), axe(t)
 	for _, v := range []view{{1440, 900, "dark", "en"}, {390, 844, "light", "zh"}} {
@@ -164,6 +165,7 @@ func TestAProposalIsAcceptedOnThePage(t *testing.T) {
 }
 
 func TestAViewerSeesProposalsAndDecidesNone(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := proposed(t)
 	p := open(browser, t, w, access.RoleViewer, view{1280, 800, "light", "en"})
@@ -172,6 +174,7 @@ func TestAViewerSeesProposalsAndDecidesNone(t *testing.T) {
 }
 
 func TestADialogThatGoesLeavesTheNextOneOpen(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := proposed(t)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "light", "en"})

@@ -15,6 +15,7 @@ import (
 // TestAProposalIsDecidedOnAPage shows what an agent says with both sides of its conflict,
 // accepts it with a reason, and shows who may not why.
 func TestAProposalIsDecidedOnAPage(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	checker := axe(t)
 	shots := os.Getenv("AUSPEX_SHOTS")

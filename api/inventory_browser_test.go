@@ -15,6 +15,7 @@ import (
 // TestTheInventoryIsOnAPage: what is there by its state, what it was, what two sources say differently and
 // no longer do, and what a sweep has found: registered, validated and decided with a press, by who may.
 func TestTheInventoryIsOnAPage(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	checker, shots := axe(t), os.Getenv("AUSPEX_SHOTS")
 	for _, c := range []struct {

@@ -14,6 +14,7 @@ import (
 // TestMaintenanceIsDeclaredOnAPage declares work on a rack, sees it on a server in the rack,
 // and ends it there; who may not declare sees why.
 func TestMaintenanceIsDeclaredOnAPage(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	checker := axe(t)

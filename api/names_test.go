@@ -195,6 +195,7 @@ func TestResourcesComeInPages(t *testing.T) {
 
 // What stands on a sticker or in another system's log opens the page of a device.
 func TestThePaletteFindsADeviceByWhatIsOnItsSticker(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := labelled(t)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "light", "en"})

@@ -13,6 +13,7 @@ import (
 
 // What somebody asked for has no incident: the page of actions says who asked for what, and what holds it.
 func TestWhatIsAskedForIsShownOnThePageOfActions(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	now := time.Now().UTC()

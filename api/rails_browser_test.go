@@ -14,6 +14,7 @@ import (
 // TestThePageOfActionsShowsWhoApprovedAndWhatItCosts has a step that one of two persons approved, in a freeze: its mode, who
 // approved, what it would end, and, to an admin alone, the way past the freeze.
 func TestThePageOfActionsShowsWhoApprovedAndWhatItCosts(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	now := time.Now().UTC()

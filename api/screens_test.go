@@ -73,6 +73,7 @@ func (w *world) publish(t *testing.T, topic string) {
 // TestABlockThatCannotBeReadSaysSo shows what a person sees when an answer does
 // not come: a sentence with what to do, and what was known before stays.
 func TestABlockThatCannotBeReadSaysSo(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w, f := start(t, true).behind(t)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
@@ -117,6 +118,7 @@ func TestABlockThatCannotBeReadSaysSo(t *testing.T) {
 
 // TestAConflictIsTold approves a step that somebody else has decided meanwhile.
 func TestAConflictIsTold(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "light", "en"})
@@ -139,6 +141,7 @@ func TestAConflictIsTold(t *testing.T) {
 // TestActionsShowWhatTheyMayTake holds the cells of the budgets, the ladder of
 // what waits and the state of the audit's chain.
 func TestActionsShowWhatTheyMayTake(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
@@ -171,6 +174,7 @@ func TestActionsShowWhatTheyMayTake(t *testing.T) {
 // TestChineseIsSpokenThroughout looks for English sentences on the Chinese pages
 // of control and predictions. A record of an earlier version keeps its words.
 func TestChineseIsSpokenThroughout(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "light", "zh"})
@@ -190,6 +194,7 @@ func TestChineseIsSpokenThroughout(t *testing.T) {
 // TestForecastCrossesWhereTheAPISays reads what the plot writes on its canvas:
 // the three crossings stand at the times of p10, p50 and p90.
 func TestForecastCrossesWhereTheAPISays(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	began := time.Now()
 	w := start(t, true)
@@ -218,6 +223,7 @@ func TestForecastCrossesWhereTheAPISays(t *testing.T) {
 
 // TestUnknownIsShown puts an XID and a fault on screen that no catalogue has.
 func TestUnknownIsShown(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	now := time.Now().UTC()

@@ -12,6 +12,7 @@ import (
 // TestThePageOffersTheLoginService logs in by the button, and shows what keeps somebody out and
 // that the login service is away, in both languages.
 func TestThePageOffersTheLoginService(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	shots := os.Getenv("AUSPEX_SHOTS")
 	checker := axe(t)

@@ -56,6 +56,7 @@ func (p *tab) readable(what, theme, checker string) {
 // pages: a read and a write with the session of the console, a read with a token and without
 // either. Everybody can read it, dark and light.
 func TestTheAPIIsTriedInABrowser(t *testing.T) {
+	t.Parallel()
 	browser := browsertest.Chromium(t)
 	checker := axe(t)
 	for _, c := range []struct {

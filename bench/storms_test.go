@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"auspex/internal/racetest"
 	"auspex/internal/stormgen"
 )
 
@@ -17,9 +18,7 @@ const boundsFile = "testdata/storms.yaml"
 // The whole table, of recorded storms and of sites of every shape, is no worse than it was.
 // What --write-bounds changes in the file shows what a change of the correlator did.
 func TestTheTableOfStormsKeepsItsBounds(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	names, err := BoundedTables(boundsFile)
 	if err != nil || len(names) < 4 {
 		t.Fatalf("%d tables, error %v", len(names), err)

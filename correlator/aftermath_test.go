@@ -5,12 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/schemas"
 )
 
 // TestJobsThatNoticeLate: a server crashes and is back, its incident closes, and only then the other ranks of its job give up.
 // That is nothing new; what says more, or comes of another job, is.
 func TestJobsThatNoticeLate(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, sh := range []shape{small, demo, hall, four, lean, oneFeed} {
 		w := sh.Build()
 		for _, c := range []struct {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/internal/stormgen"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -130,9 +131,7 @@ func TestALeafOfWhichAgentsTellSlowlyIsToldOnce(t *testing.T) {
 
 // However late the signs of a leaf come, and those of whatever else fails, each cause is told once.
 func TestOneCauseIsToldOnceHoweverLateItsSignsCome(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	for _, sh := range stormgen.Shapes() { // those kept out of tuning, too
 		t.Run(sh.Name, func(t *testing.T) {
 			t.Parallel()
@@ -226,6 +225,7 @@ func TestWhatIsInDoubtIsTakenBackInTime(t *testing.T) {
 // What comes of a cause soon after it was taken back is the same incident, which says so; what comes after a repair, or
 // when it would have been closed, is another.
 func TestWhatWasTakenBackGoesOn(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, w := range twoNICs() {
 		for name, tc := range map[string]struct {
 			again          time.Duration // after the first sign

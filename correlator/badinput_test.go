@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -61,6 +62,7 @@ func TestAnInventoryOfManyKindsIsRead(t *testing.T) {
 }
 
 func TestAnInventoryInCirclesIsRead(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, n := range []int{1, 2, 3, 70, 500} {
 		w := &schemas.Topology{Version: 1}
 		for i := range n { // parts of one another, and feeding one another

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/schemas"
 )
 
@@ -75,6 +76,7 @@ func without(t *schemas.Topology, ids ...string) *schemas.Topology {
 // What goes wrong on the way must not change what is told: each scene names the
 // cause of every event.
 func TestBadLuckOnTheWay(t *testing.T) {
+	racetest.OneGoroutine(t)
 	const feed, gpu, leaf = "pdu-r01-a power.feed_loss", "gpu-r02-04/gpu1 gpu.fallen_off_bus", "leaf-r03 network.switch_failure"
 	storm := func(s *scene) {
 		s.part(feed, func(s *scene) { blackout(s, 0, 1, 3) })

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -46,9 +47,7 @@ func (w *scenery) leafGone(sec float64, leaf int) {
 // Chains, networks, what comes again, two at once, jobs, and equals: each has one right answer, whatever
 // the site is built like, and every event has its place.
 func TestClassesOnManySites(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	type play struct {
 		name string
 		fits func(w *site) bool
@@ -587,6 +586,7 @@ func TestAnIncidentGoesWithItsCause(t *testing.T) {
 
 // A job stops once: with the fault that was there when it did, not with one that its server has later.
 func TestAJobGoesWithTheFaultThatWasThere(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build(), unfed.Build()} {
 		for _, second := range []float64{12, 25} {
 			t.Run(fmt.Sprintf("%s/%gs later", w.Name, second), func(t *testing.T) {

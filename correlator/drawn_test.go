@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/internal/stormgen"
 	"auspex/internal/stormgen/score"
 	"auspex/schemas/faults/propagation"
@@ -45,9 +46,7 @@ func judgeStorm(st *stormgen.Storm) *score.Sum {
 // Each class of mistake that was once seen, on every shape; the share of faults
 // whose root is found.
 func TestClassesOfMistakes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	for _, c := range stormgen.Classes() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/internal/stormgen"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -99,9 +100,7 @@ func sameWithEdges(t *testing.T, m *propagation.Model, name string, topology *sc
 // An accepted edge says nothing where its sign does not come: not one byte of what is told of
 // a storm changes, whatever fault has it, on every shape, for storms of every class.
 func TestAnEdgeChangesNothingWhereItsSignDoesNotCome(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the same engine on one goroutine, many times")
-	}
+	racetest.OneGoroutine(t)
 	m := propagation.Default()
 	weighed := 0
 	for k, sh := range shapes {

@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/schemas"
 )
 
 // TestEndsThatAreLost: a lone cable that lost its link is told in any case, and less surely where raises are heard to
 // be lost, since its all-clear may be: unless it is raised again, or the other end says so as well.
 func TestEndsThatAreLost(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, sh := range []shape{small, demo, hall, four, lean} {
 		w := sh.Build()
 		told := func(lost bool, more func(s *scene)) float64 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"auspex/internal/racetest"
 	"auspex/internal/stormgen"
 	"auspex/schemas/faults/propagation"
 )
@@ -11,6 +12,7 @@ import (
 // Units that cool the same are equals: which of them is named does not go to and fro as what they cool goes
 // down, some of which could as well be crashes of their own.
 func TestEqualsKeepTheirName(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for name, seeds := range map[string][]uint64{"fleet": {3}, "pods": {3, 4}, "rails": {3, 4}, "hall": {3, 4}, "tiny": {3, 4}} {
 		for _, seed := range seeds {
 			t.Run(fmt.Sprintf("%s/%d", name, seed), func(t *testing.T) {

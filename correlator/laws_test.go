@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/internal/stormgen"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -148,9 +149,7 @@ func TestSilentSiblingsDoNotChangeTheVerdict(t *testing.T) {
 // What speaks for a cause alone never makes it less likely: its rank among the causes that are named does not fall,
 // and once it is named first, its confidence hardly does: rivals that show the same sign gain by it too.
 func TestEvidenceForACauseNeverLowersItsRank(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), unfed.Build()} {
 		type sign struct{ source, resource, what, state string }
 		causes := map[string][]sign{
@@ -220,9 +219,7 @@ func rankOf(topology *schemas.Topology, events []schemas.Event, cause string) (r
 
 // Names follow causes, not events: what an open incident was told to be is never handed to another.
 func TestACauseIsNotHandedFromOneIncidentToAnother(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	storms := recorded(t)
 	for _, sh := range []shape{demo, hall, four} {
 		st, _ := drawStorm(t, sh, stormgen.Options{Seed: 5, Profile: stormgen.Overlap, Faults: 12})

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -257,6 +258,7 @@ func TestWhatAnOutbreakBringsAboutIsToldWithIt(t *testing.T) {
 // often as ever, on whichever server, is what the site is like, also in the first minutes
 // after a start.
 func TestWhatASiteAlwaysSaysIsNoOutbreak(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, w := range []*site{hall.Sized(400).Build(), demo.Sized(1000).Build(), unfed.Sized(2000).Build()} {
 		servers := w.Racks * w.Servers
 		for seed := range uint64(4) {

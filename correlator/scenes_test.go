@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -231,9 +232,7 @@ func (s *scene) hotAir(w *site, sec float64, unit int, alarm bool) {
 }
 
 func TestServersThatGoWithTheirAir(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), unfed.Build(), oneFeed.Build()} {
 		for name, play := range map[string]func(s *scene){
 			"with an alarm": func(s *scene) { s.hotAir(w, 0, 0, true) },
@@ -309,9 +308,7 @@ func TestACrashOfItsOwnBesideAnOutage(t *testing.T) {
 
 // A GPU that is hot and held back for a while is an incident; once is nothing.
 func TestWeakSignsThatRepeat(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	for _, w := range []*site{small.Build(), hall.Build(), unfed.Build()} {
 		gpu, fan, dimm, port := w.ID("s0.1/gpu3"), w.ID("s0.1/fan2"), w.ID("s0.1/dimm5"), w.PortOf(0, 1, 0)
 		for _, c := range []struct {
@@ -395,9 +392,7 @@ func TestWeakSignsThatRepeat(t *testing.T) {
 
 // What a part's silent equals are, and how many, says nothing about it.
 func TestSilentSiblingsDoNotMatter(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	type played struct {
 		name string
 		play func(w *site, s *scene)
@@ -495,6 +490,7 @@ func TestSilentSiblingsDoNotMatter(t *testing.T) {
 
 // Nothing that has not spoken is named for sure.
 func TestASilentPartIsNotBlamed(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, sh := range shapes {
 		w := sh.Build()
 		for name, play := range map[string]func(s *scene){
@@ -547,6 +543,7 @@ func TestWhatWasDecidedStays(t *testing.T) {
 // A server that is dark as a whole, with its controller, is one thing. A controller that died
 // before is another, and so are one that goes later and those of a network of their own.
 func TestAServerGoesDarkWithItsController(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), unfed.Build(), oneFeed.Build()} {
 		crash, board := w.Host(0, 1)+" host.crash", w.ID("s0.1/bmc")+" bmc.failure"
 		for _, c := range []struct {

@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"hash/maphash"
 	"testing"
+
+	"auspex/internal/racetest"
 )
 
 // An id is known again as long as the last million others, at least, have come since, and no other is taken for it.
 func TestAnEventIsKnownAgainForAMillionOthers(t *testing.T) {
+	racetest.OneGoroutine(t)
 	s := seen{seed: maphash.MakeSeed()}
 	id := func(i int) string { return fmt.Sprintf("e%d", i) }
 	const n = 3<<20 + 1000

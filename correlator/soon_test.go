@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/internal/stormgen"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -48,6 +49,7 @@ func TestRacksThatWarmSlowlyAreToldByTheFourthServer(t *testing.T) {
 // TestALinkThatIsDownAgainSoon is told as one that flaps, at its second time; one that is down
 // again much later, or of which two sources tell, is not.
 func TestALinkThatIsDownAgainSoon(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), lean.Build(), unfed.Build()} {
 		port, nic := w.ID("leaf0.0/e0.1.0"), w.ID("s0.1/nic0")
 		for name, c := range map[string]struct {
@@ -89,6 +91,7 @@ func TestALinkThatIsDownAgainSoon(t *testing.T) {
 
 // TestASignIsInOneIncident, whatever becomes part of what.
 func TestASignIsInOneIncident(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, name := range []string{"tiny", "unfed", "lean"} {
 		for _, p := range []stormgen.Profile{stormgen.Big, stormgen.Strange, stormgen.Overlap} {
 			st, _ := drawStorm(t, shapeNamed(name), stormgen.Options{Seed: 1, Profile: p, Faults: 5})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/internal/stormgen"
 	"auspex/internal/stormgen/score"
 	"auspex/schemas"
@@ -60,9 +61,7 @@ func lose(st *stormgen.Storm, share float64, seed uint64) *stormgen.Storm {
 // The recorded storms with a tenth of their events lost; as they are, and with all the storms that
 // are drawn, they stand in the table of package bench. The figures are what is reached, less a little.
 func TestRecordedStormsWithLosses(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	var sum score.Sum
 	for _, st := range recorded(t) {
 		sum.Add(judgeStorm(lose(st, 0.1, 1)))

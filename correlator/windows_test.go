@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/internal/stormgen"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -121,9 +122,7 @@ func (s *scene) ever(w *site, wait time.Duration) []schemas.Incident {
 }
 
 func TestPlannedWorkIsNoIncidentAndHidesNone(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	for _, sh := range workSites {
 		w := sh.Build()
 		t.Run(w.Name, func(t *testing.T) {
@@ -292,6 +291,7 @@ func TestPlannedWorkIsNoIncidentAndHidesNone(t *testing.T) {
 // Work on one feed explains what it does to what hangs on it, and not that a server with
 // another feed goes dark.
 func TestWorkOnAFeed(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, sh := range []shape{demo, hall, four, lean} {
 		w := sh.Build()
 		t.Run(w.Name, func(t *testing.T) {
@@ -319,6 +319,7 @@ func TestWorkOnAFeed(t *testing.T) {
 
 // Our own restart of a server is expected with what it does, and nothing else is.
 func TestOurOwnRestartIsExpected(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, sh := range workSites {
 		w := sh.Build()
 		t.Run(w.Name, func(t *testing.T) {
@@ -383,6 +384,7 @@ func TestWindowsOfOtherZones(t *testing.T) {
 
 // Windows outlive a crash at any moment: what is open afterwards is what is open without it.
 func TestWindowsOutliveACrash(t *testing.T) {
+	racetest.OneGoroutine(t)
 	for _, sh := range []shape{demo, hall, oneFeed} {
 		w := sh.Build()
 		s := &scene{}
@@ -466,6 +468,7 @@ func named(m *propagation.Model, ev *schemas.Event) bool {
 // Whatever is drawn, and wherever and whenever work is declared: an incident whose signs no
 // window explains stays, with its cause; and what resources are called does not matter.
 func TestAWindowHidesNothingThatItDoesNotExplain(t *testing.T) {
+	racetest.OneGoroutine(t)
 	m := propagation.Default()
 	kept := 0
 	for i, sh := range []shape{demo, four, oneFeed} {

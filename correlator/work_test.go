@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -77,6 +78,7 @@ func TestAnActiveAlertIsBoundedInWorkAndMemory(t *testing.T) {
 
 // The same alerts cost the same on a fleet of any size.
 func TestAnEventCostsTheSameOnAnyFleet(t *testing.T) {
+	racetest.OneGoroutine(t)
 	events := alerts(4000, 64)
 	small, large := spend(t, fleet(64), events), spend(t, fleet(1250), events)
 	if large.steps > sizesApart*small.steps || large.allocations > sizesApart*small.allocations {

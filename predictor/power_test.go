@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/schemas"
 )
 
@@ -14,9 +15,7 @@ import (
 // read at a moment of its own: a step to zero and back is no wear, whatever limit is
 // followed, how often and how long.
 func TestAPowerCycleIsNoWear(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	for _, limit := range []limitsOf{nil, {schemas.LowerCritical: 6000}, {schemas.LowerCritical: 480}} {
 		for seed := range uint64(60) {
 			t.Run(fmt.Sprint(limit, seed), func(t *testing.T) {

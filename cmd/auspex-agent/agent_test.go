@@ -77,6 +77,7 @@ func built(cgo string) func() (string, error) {
 type server struct {
 	t      *testing.T
 	binary string
+	env    []string // of the agent, beside the test's own
 	dir    string
 	auth   *certtest.Authority
 	cert   certtest.Leaf
@@ -143,7 +144,7 @@ func (s *server) gpus(n int, old bool) *stub.Machine {
 		s.t.Fatal(err)
 	}
 	s.configure("nvml: {library: %s, interval: 100ms, deadline: 500ms}\n", library)
-	s.t.Setenv(stub.Env, filepath.Join(s.dir, "machine"))
+	s.env = append(s.env, stub.Env+"="+filepath.Join(s.dir, "machine"))
 	return stub.New(filepath.Join(s.dir, "machine"), n)
 }
 
@@ -162,6 +163,7 @@ func (s *server) start() {
 		args = append(args, "--listen", s.addr)
 	}
 	s.cmd = exec.Command(s.binary, args...) //nolint:gosec // its own path
+	s.cmd.Env = append(os.Environ(), s.env...)
 	s.cmd.Stderr = os.Stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -243,6 +245,7 @@ func numbers(rec *collectortest.Recorder) map[string]int {
 }
 
 func TestALineOfTheKernelBecomesAnEvent(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	s.start()
 	rec, settings := collectortest.NewRecorder(), collectortest.Settings()
@@ -273,6 +276,7 @@ func TestALineOfTheKernelBecomesAnEvent(t *testing.T) {
 }
 
 func TestEveryLineComesOnceOverAKill(t *testing.T) {
+	t.Parallel()
 	const lines = 1000
 	s := newServer(t)
 	s.start()
@@ -309,11 +313,13 @@ func TestEveryLineComesOnceOverAKill(t *testing.T) {
 }
 
 func TestGPUsComeThroughTheAgent(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		old  bool
 	}{{"a driver of now", false}, {"a driver of 2018", true}} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := newServer(t)
 			machine := s.gpus(8, c.old)
 			machine.Say("gpu 5 set temperature-0 77")
@@ -353,6 +359,7 @@ func TestGPUsComeThroughTheAgent(t *testing.T) {
 // What DCGM tells comes under the numbers that NVML's GPUs have, over a kill of the agent and of the hostengine; without
 // a library the agent says so.
 func TestDCGMComesThroughTheAgent(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	s.gpus(4, false)
 	library, err := dcgm.Compile(s.dir)
@@ -361,7 +368,7 @@ func TestDCGMComesThroughTheAgent(t *testing.T) {
 	}
 	s.configure("dcgm: {library: %s, interval: 100ms}\nallow: {validate: [certificate CN=test]}\n", library)
 	machine := dcgm.New(filepath.Join(s.dir, "dcgm"), 4)
-	t.Setenv(dcgm.Env, machine.Path())
+	s.env = append(s.env, dcgm.Env+"="+machine.Path())
 	machine.Say("field 3 1002 0.75") // gpu0
 	machine.Say("field 3 1003 0.5")
 	machine.Say("incident 1 3 2 20 14 an NVLink is down")
@@ -426,6 +433,7 @@ func (s *server) gnmic() *gnmic.Target {
 
 // A peer that is named may change settings; they outlive a kill and a driver.
 func TestSettingsThroughTheAgent(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	machine := s.gpus(2, false)
 	s.start()
@@ -500,6 +508,7 @@ func (s *server) dial() *grpc.ClientConn {
 
 // A reset is done once, whatever happens to the agent; while it runs nobody has the GPUs open.
 func TestAResetIsDoneOnce(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	machine := s.gpus(4, false)
 	machine.Say("gpu 3 process 1 100")
@@ -567,6 +576,7 @@ func TestAResetIsDoneOnce(t *testing.T) {
 // A driver is loaded anew once, whatever happens to the agent; where that is killed meanwhile, the
 // next one brings back what was taken away.
 func TestADriverIsLoadedAnewOnce(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	machine := s.gpus(2, false)
 	machine.Say("gpu 1 process 1 100")
@@ -627,6 +637,7 @@ acts: {driver: {systemctl: %[1]s/systemctl, unload: %[1]s/rmmod, load: %[1]s/mod
 // A validation is done once, whatever happens to the agent: its child ends with it. What it found any client
 // of gNMI reads, after a restart too.
 func TestAValidationIsDoneOnce(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	machine := s.gpus(2, false)
 	s.computes("wrong 1000 8")
@@ -709,6 +720,7 @@ func childOf(t *testing.T, pid int) int {
 // An agent under which another driver was loaded ends, for its unit to start it anew; one that
 // was started with a library that does not fit tells so, and reads the rest.
 func TestAnotherDriverWasLoaded(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	machine := s.gpus(2, false)
 	s.start()
@@ -748,6 +760,7 @@ func TestAnotherDriverWasLoaded(t *testing.T) {
 }
 
 func TestTheCommandSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := func(text string) string {
 		name := filepath.Join(dir, "c.yaml")
@@ -785,6 +798,7 @@ func TestTheCommandSaysWhatIsWrong(t *testing.T) {
 // TestTheAgentIsSmall: it runs on machines that have other things to do, and must not
 // bring along what only the centre needs.
 func TestTheAgentIsSmall(t *testing.T) {
+	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {
 		t.Fatal(err)

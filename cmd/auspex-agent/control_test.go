@@ -33,7 +33,7 @@ import (
 // CUDA, nvidia-smi and what reboots and loads the driver are programs that write down that they were called.
 func TestControlThroughTheAgent(t *testing.T) {
 	controltest.Run(t, controltest.Harness{
-		Kinds: []string{"configure_gpu", "reset_gpu", "reload_driver", "validate", "reboot"},
+		Kinds: []string{"configure_gpu", "reset_gpu", "reload_driver", "validate", "reboot"}, Apart: true,
 		World: func(t *testing.T, m controltest.Manner) controltest.World { return world(t, m, false) },
 	})
 }
@@ -41,7 +41,7 @@ func TestControlThroughTheAgent(t *testing.T) {
 // So it does where the agent has dialled in.
 func TestControlThroughATunnel(t *testing.T) {
 	controltest.Run(t, controltest.Harness{
-		Kinds: []string{"reset_gpu", "reboot"}, Some: true,
+		Kinds: []string{"reset_gpu", "reboot"}, Some: true, Apart: true,
 		World: func(t *testing.T, m controltest.Manner) controltest.World { return world(t, m, true) },
 	})
 }
@@ -138,7 +138,7 @@ func (s *server) computes(lines string) {
 		s.t.Fatal(err)
 	}
 	s.write("manner", lines+"\n")
-	s.t.Setenv(cuda.Env, filepath.Join(s.dir, "manner"))
+	s.env = append(s.env, cuda.Env+"="+filepath.Join(s.dir, "manner"))
 }
 
 func (s *server) driver() control.Driver {
@@ -289,6 +289,7 @@ func (l lossyTunnel) Dial(ctx context.Context, server string) (net.Conn, error) 
 // What control says of resets: what it would do and who stands against it, what failed, and
 // what a server without an agent cannot.
 func TestWhatControlSaysOfResets(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	machine := s.gpus(2, false)
 	s.script("nvidia-smi", "echo "+`"$@" >>`+s.dir+"/did; echo Unable to reset; exit 1\n")
@@ -373,6 +374,7 @@ func becomes(t *testing.T, r control.Remediator, step control.Step, want control
 
 // What control says of validations: what would be tested, what was found, and what nobody knows.
 func TestWhatControlSaysOfValidations(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	machine := s.gpus(2, false)
 	s.computes("miscompute 2")
@@ -442,6 +444,7 @@ func TestWhatControlSaysOfValidations(t *testing.T) {
 
 // What control says of settings: what would change, what the agent refuses, and what does not stick.
 func TestWhatControlSaysOfSettings(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	machine := s.gpus(2, false)
 	s.configure("allow: {settings: [certificate CN=test]}\n")
@@ -496,6 +499,7 @@ func TestWhatControlSaysOfSettings(t *testing.T) {
 
 // What control says of a driver that is loaded anew: who stands against it, why it failed, and that it answers.
 func TestWhatControlSaysOfReloads(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	machine := s.gpus(2, false)
 	s.driverWith("[ -e " + s.dir + "/fails ] && { echo Module nvidia is in use; exit 1; }\nexit 0\n")

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"auspex/internal/bmc/redfish/redfishtest"
+	"auspex/internal/racetest"
 )
 
 // cost is what one machine costs and gives.
@@ -178,9 +179,7 @@ func TestAllSensorsAreReadWithinTwoMinutesWhereNothingIsExpanded(t *testing.T) {
 
 // Whatever way a service has of showing what it has, the readings are the same.
 func TestReadingsDoNotDependOnHowTheyAreShown(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	walk := func(v any, f func(map[string]any)) {
 		var down func(any)
 		down = func(v any) {

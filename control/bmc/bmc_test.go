@@ -167,7 +167,7 @@ func TestConformanceOverIPMI(t *testing.T) {
 					kinds = slices.DeleteFunc(kinds, func(k string) bool { return k == "set_boot" || k == "power_off" })
 				}
 				controltest.Run(t, controltest.Harness{
-					Kinds: kinds, Some: true,
+					Kinds: kinds, Some: true, Apart: true,
 					World: func(t *testing.T, m controltest.Manner) controltest.World { return overIPMI(t, m, start, on) },
 				})
 			}
@@ -216,6 +216,7 @@ func overIPMI(t *testing.T, m controltest.Manner, start func(t *testing.T, refus
 }
 
 func TestAResetThatTheControllerDoesNotHaveIsARefusal(t *testing.T) {
+	t.Parallel()
 	peer := tree(0)
 	doc := systemDoc("On", time.Now())
 	doc["Actions"] = map[string]any{"#ComputerSystem.Reset": map[string]any{
@@ -235,6 +236,7 @@ func TestAResetThatTheControllerDoesNotHaveIsARefusal(t *testing.T) {
 }
 
 func TestAProtocolWithoutAnAddressCannot(t *testing.T) {
+	t.Parallel()
 	for protocol, want := range map[string]bool{"redfish": true, "ipmi": false, "auto": true} {
 		c := Default()
 		c.Protocol = protocol
@@ -248,6 +250,7 @@ func TestAProtocolWithoutAnAddressCannot(t *testing.T) {
 // What the controller shows of an interrupt is a reset that follows. Where it has no time of one, what
 // came of it is not known, and is not said to be.
 func TestAnInterruptThatLeavesNoTraceIsNeitherVerifiedNorFailed(t *testing.T) {
+	t.Parallel()
 	b := ipmitest.Start(t, ipmitest.State{Power: true})
 	all, err := Default().Remediators(where("", b.Addr))
 	if err != nil {
@@ -271,6 +274,7 @@ func TestAnInterruptThatLeavesNoTraceIsNeitherVerifiedNorFailed(t *testing.T) {
 
 // ipmi_sim takes the boot device and reports boot flags that are not valid: nothing is believed of them.
 func TestBootFlagsThatAreNotValidVerifyNothing(t *testing.T) {
+	t.Parallel()
 	sim := ipmitest.StartSim(t, ipmitest.Obedient)
 	all, err := Default().Remediators(where("", sim.Addr))
 	if err != nil {
@@ -292,6 +296,7 @@ func TestBootFlagsThatAreNotValidVerifyNothing(t *testing.T) {
 // The power is taken from a server at once only where somebody says so, and not at all where a
 // controller has no other way.
 func TestAServerIsShutDownByItsSystemUnlessForceIsSaid(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ force, allowed, want string }{
 		{"", "GracefulShutdown", "GracefulShutdown"},
 		{"false", "GracefulShutdown", "GracefulShutdown"},

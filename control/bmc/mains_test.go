@@ -73,6 +73,7 @@ func byHand(h http.Handler) http.Handler {
 
 // The mains of both feeds is away at the same time, or the controller does not start anew and nothing is done.
 func TestTheMainsOfAServerIsAwayOnBothFeeds(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		through func(http.Handler) http.Handler
 		stuck   string // a unit that says yes and does nothing
@@ -121,6 +122,7 @@ func TestTheMainsOfAServerIsAwayOnBothFeeds(t *testing.T) {
 
 // Units of which one stays on leave the server as it was: what was switched off is on again.
 func TestOutletsAreOnAgainWhereNotAllWentOff(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	if err := y.SetPDUStuck("pdu-r01-b", true); err != nil {
 		t.Fatal(err)
@@ -137,6 +139,7 @@ func TestOutletsAreOnAgainWhereNotAllWentOff(t *testing.T) {
 }
 
 func TestWhatTheInventoryDoesNotSayOfTheMainsCannot(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	all := y.feeds(t, plain)("gpu-r01-01")
 	for want, spoil := range map[string]func(o *control.Outlet){

@@ -21,6 +21,7 @@ import (
 
 // TestAgainstSushyTools drives OpenStack's emulator, which test/peers/sushytools.sh starts.
 func TestAgainstSushyTools(t *testing.T) {
+	t.Parallel()
 	url := os.Getenv("SUSHY_LIBVIRT_URL")
 	if url == "" {
 		if os.Getenv("AUSPEX_E2E") == "1" {

@@ -46,6 +46,7 @@ func (r relief) Remediators(s control.Settings) (map[string]control.Remediator, 
 // A server without a node agent restarts through its controller; one with an agent through that, also
 // where it does not answer.
 func TestAServerWithoutAnAgentRestartsThroughItsController(t *testing.T) {
+	t.Parallel()
 	for agentAddr, want := range map[string]string{"": "would have s1 restart its system through its BMC", "127.0.0.1:1": ""} {
 		peer := board()
 		srv := httptest.NewServer(peer)

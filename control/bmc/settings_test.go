@@ -128,6 +128,7 @@ func TestConformanceOfBIOSAndOwnReset(t *testing.T) {
 
 // What the registry speaks against is refused in words that name the attribute, before anything is sent.
 func TestAttributesAreCheckedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
 	for want, with := range map[string]map[string]string{
 		`attribute BootMode: "Fast" is none of Legacy, Uefi`:       params("BootMode", "Fast"),
 		`attribute Cores: "72" is above the greatest value, 64`:    params("Cores", "72"),
@@ -171,6 +172,7 @@ func TestAttributesAreCheckedBeforeAnythingIsSent(t *testing.T) {
 // A step that resets does so only for what the controller shows as pending, and only what reads as
 // asked after the reset is done.
 func TestBIOSIsResetForWhatIsPendingAndReadAfterwards(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		takes   bool           // the controller has the settings pending
 		after   map[string]any // in force after the reset
@@ -232,6 +234,7 @@ func TestBIOSIsResetForWhatIsPendingAndReadAfterwards(t *testing.T) {
 
 // A controller that says no and has it pending all the same has done it.
 func TestANoThatIsDoneAllTheSameIsJudgedByTheWorld(t *testing.T) {
+	t.Parallel()
 	peer := board()
 	r := served(t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if q.Method == http.MethodPatch {
@@ -252,6 +255,7 @@ func TestANoThatIsDoneAllTheSameIsJudgedByTheWorld(t *testing.T) {
 
 // Somebody else's change between reading and writing is a conflict, and theirs stands.
 func TestSettingsThatSomebodyElseChangesMeanwhileStand(t *testing.T) {
+	t.Parallel()
 	peer := board()
 	r := served(t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if q.Method == http.MethodPatch {
@@ -268,6 +272,7 @@ func TestSettingsThatSomebodyElseChangesMeanwhileStand(t *testing.T) {
 
 // A controller shows in one of several ways that it has started; the host must have gone on.
 func TestAControllerThatStartsAnewMustLeaveItsHostAlone(t *testing.T) {
+	t.Parallel()
 	forgets := func(peer *redfishtest.Tree) {
 		doc := managerDoc(time.Time{})
 		delete(doc, "LastResetTime")
@@ -329,6 +334,7 @@ func TestAControllerThatStartsAnewMustLeaveItsHostAlone(t *testing.T) {
 
 // A no, after which the controller is away, is none.
 func TestANoAfterWhichTheControllerIsAwayIsNoRefusal(t *testing.T) {
+	t.Parallel()
 	for _, gone := range []bool{false, true} {
 		peer, away := board(), false
 		r := served(t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -350,6 +356,7 @@ func TestANoAfterWhichTheControllerIsAwayIsNoRefusal(t *testing.T) {
 }
 
 func TestTheDefaultsAreValid(t *testing.T) {
+	t.Parallel()
 	if err := Default().Validate(); err != nil {
 		t.Error(err)
 	}
@@ -362,6 +369,7 @@ func TestTheDefaultsAreValid(t *testing.T) {
 
 // How a BIOS is set is read with what is to come, and nothing is sent for it.
 func TestHowABIOSIsSetIsRead(t *testing.T) {
+	t.Parallel()
 	peer := board()
 	r, ok := served(t, peer, "set_bios").(control.Reader)
 	if !ok {

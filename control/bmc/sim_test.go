@@ -129,6 +129,7 @@ func ends(t *testing.T, r control.Remediator, s control.Step, within time.Durati
 // What the drivers do to a simulated board is what its world shows, also where the controller lies, fails, or starts
 // anew in the middle.
 func TestFirmwareIsInstalledByTheSimulatedControllers(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	const server = "gpu-r01-0"
 	for i, tc := range []struct {
@@ -229,6 +230,7 @@ func TestFirmwareIsInstalledByTheSimulatedControllers(t *testing.T) {
 
 // Nothing is sent for an image whose digest is another, that comes from elsewhere, or of what is not there.
 func TestAnImageIsCheckedBeforeItIsSent(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	all := y.remediators(t)
 	good := y.image("bios", "FW_BIOS_0", "2.0.0", "")

@@ -99,6 +99,7 @@ func TestConformanceOfUpdates(t *testing.T) {
 
 // What is pushed is the image as it was checked, whole, behind its parameters.
 func TestAPushedImageArrivesWhole(t *testing.T) {
+	t.Parallel()
 	with, driver := shelf(t)
 	peer := updatable(true)
 	var got []string
@@ -155,6 +156,7 @@ func TestAPushedImageArrivesWhole(t *testing.T) {
 
 // A controller that says no and installs all the same is followed; one that says no and does not, has refused.
 func TestANoToAnImageIsJudgedByTheTasks(t *testing.T) {
+	t.Parallel()
 	for _, does := range []bool{true, false} {
 		with, driver := shelf(t)
 		peer := updatable(false)

@@ -52,6 +52,8 @@ type Harness struct {
 	Kinds []string // of rungs that the driver does, in the order in which they are done
 	// Some says that another harness has the driver's other kinds.
 	Some bool
+	// Apart says that each World is a peer of its own: the kinds are tried side by side.
+	Apart bool
 	// World serves a peer until the test ends, in every manner.
 	World func(t *testing.T, m Manner) World
 }
@@ -69,6 +71,9 @@ func Run(t *testing.T, h Harness) {
 	t.Run("the constructor performs no I/O", h.testInert)
 	for _, kind := range h.Kinds {
 		t.Run(kind, func(t *testing.T) {
+			if h.Apart {
+				t.Parallel()
+			}
 			t.Run("a plan changes nothing", func(t *testing.T) { h.testPlan(t, kind) })
 			t.Run("a server that is not known cannot", func(t *testing.T) { h.testUnknown(t, kind) })
 			t.Run("only an effect that is read back verifies", func(t *testing.T) { h.testEffect(t, kind) })

@@ -15,6 +15,7 @@ import (
 
 	"auspex/correlator"
 	"auspex/internal/hindsight"
+	"auspex/internal/racetest"
 	"auspex/internal/stormgen"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -116,9 +117,7 @@ func storm(t *testing.T, name string) *lived {
 }
 
 func TestThePastOfAStormIsReplayedAndJudged(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	for _, name := range []string{"storm-1", "dirty-1", "job-2"} {
 		l := storm(t, name)
 		p := l.past()
@@ -162,9 +161,7 @@ func TestTheOrderOfWhatIsLearnedFromMakesNoDifference(t *testing.T) {
 }
 
 func TestAWithdrawnVerdictLeavesNoTrace(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	l := storm(t, "storm-1")
 	clean := &lived{topology: l.topology, events: l.events, incidents: l.incidents, corrections: l.corrections[1:]}
 	want := clean.learn(t)
@@ -341,9 +338,7 @@ func FuzzParse(f *testing.F) {
 // What one half of the recorded storms teaches does no harm in the other half, whose
 // sites are others.
 func TestWhatOneHalfTeachesDoesNoHarmInTheOther(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	m := propagation.Default()
 	shapes := []string{"dirty", "overlap"}
 	if os.Getenv("AUSPEX_ALL_STORMS") != "" { // two minutes

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/racetest"
 	"auspex/internal/textfile"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -72,9 +73,7 @@ var origin = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 // A recorded network: nothing in the method was fitted to its graph. What is lost, and
 // what the inventory does not know, costs some edges and makes few false ones.
 func TestTheGraphOfRecordedAlarmsIsFound(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	alarms, links := numbers(t, "alarm"), numbers(t, "topology")
 	truth := map[pair]bool{}
 	for _, r := range numbers(t, "true_graph") {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"auspex/internal/racetest"
 )
 
 // TestInjectedIntoRealNoise adds trouble to the recorded normal operation of a real site
@@ -13,9 +15,7 @@ import (
 // and, by the amount, at all that wait for it. Where one between says nothing of it, as
 // one that answers late but counts no failure, less is found.
 func TestInjectedIntoRealNoise(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
-	}
+	racetest.OneGoroutine(t)
 	for _, c := range []struct {
 		metric     string
 		calm       bool // the caller of the faulty service shows nothing

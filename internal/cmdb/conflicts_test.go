@@ -3,14 +3,13 @@ package cmdb_test
 import (
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"auspex/internal/cmdb"
 	"auspex/internal/store/conflicts"
-	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
 	"auspex/schemas"
 )
 
@@ -22,11 +21,7 @@ type lists struct {
 
 func twoLists(t *testing.T) lists {
 	t.Helper()
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "auspex.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := sqltest.OpenFile(t)
 	i := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
 	if err := i.Open(t.Context()); err != nil {
 		t.Fatal(err)

@@ -1,13 +1,12 @@
 package cmdb_test
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"auspex/internal/cmdb"
-	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
 	"auspex/schemas"
 )
 
@@ -79,11 +78,7 @@ func TestEveryNameOfAResourceFindsIt(t *testing.T) {
 }
 
 func TestIDsStayOverRestartsImportsAndHosts(t *testing.T) {
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "a.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	db := sqltest.OpenFile(t)
 	cfg := cmdb.DefaultConfig()
 	cfg.Site = "dc1"
 	first := cmdb.New(cfg, db, nil, nil)

@@ -221,6 +221,7 @@ func gpu(n int, leaf string) string { return fmt.Sprintf("/gpus/gpu[name=gpu%d]/
 
 // A reset mends what resets mend, and refuses what they refuse.
 func TestResetsOfTheModel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.shows(gpu(4, "state/missing"), "false")
 	if err := w.fleet.LoseMemory(server+"/gpu4", false); err != nil {
@@ -250,6 +251,7 @@ func TestResetsOfTheModel(t *testing.T) {
 // Loading the driver anew brings back a GPU of which it told nothing, and takes what was set in it;
 // it mends no memory, and does not free a call that hangs.
 func TestReloadsOfTheModel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.shows(gpu(4, "state/missing"), "false")
 	if err := w.set(gpu(1, "config/power-limit"), "400"); err != nil {
@@ -311,6 +313,7 @@ func TestReloadsOfTheModel(t *testing.T) {
 
 // A validation finds what no reading tells, and what readings tell.
 func TestValidationsOfTheModel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.shows(gpu(3, "state/missing"), "false")
 	if got := w.validate("a", 3); got != "STATUS_HEALTHY" {
@@ -353,6 +356,7 @@ func TestValidationsOfTheModel(t *testing.T) {
 
 // What a peer set stands until the model does not take it; a reboot brings it back.
 func TestSettingsAndARebootOfTheModel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.shows(gpu(1, "state/power-limit"), "700")
 	w.refuses(w.set(gpu(1, "config/power-limit"), "900"), codes.FailedPrecondition, "outside of 200 to 700 W")
@@ -393,6 +397,7 @@ func TestSettingsAndARebootOfTheModel(t *testing.T) {
 
 // A GPU that is lost is missing, one that hangs is stalled, and the others go on.
 func TestFaultsOfTheModel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.shows(gpu(0, "state/missing"), "false")
 	if err := w.fleet.LoseGPU(server+"/gpu3", false); err != nil {

@@ -20,6 +20,7 @@ import (
 // The readers of a server's own system read the model as they would a kernel, and what the
 // model plays is what they tell.
 func TestTheKernelOfTheModel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	const nic = "/host/nic[name=ens1f0np0]/state/"
 	dimm := func(n int, leaf string) string { return fmt.Sprintf("/host/dimm[name=DIMM%d]/state/%s", n, leaf) }
@@ -52,6 +53,7 @@ func TestTheKernelOfTheModel(t *testing.T) {
 
 // What is wrong with disks and the fabric manager of the model their readers tell as events.
 func TestFailuresOfTheServicesAndDisksOfTheModel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	said := w.follow()
 	tells := func(want string) {

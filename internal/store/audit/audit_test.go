@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -13,15 +12,12 @@ import (
 
 	"auspex/internal/store/audit"
 	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
 )
 
 func filled(t *testing.T, n int) *sqldb.DB {
 	t.Helper()
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "a.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := sqltest.OpenFile(t)
 	appendRows(t, db, 1, n)
 	return db
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"testing"
@@ -13,15 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"auspex/internal/store/cursors"
-	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
 )
 
 func TestAPositionIsThatOfItsCollectorAndDevice(t *testing.T) {
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	db := sqltest.OpenFile(t)
 	c := cursors.New(db)
 	for _, step := range []struct{ collector, device, set string }{
 		{"kmsg", "h1", "7"}, {"ipmi", "h1", "sel/3"}, {"kmsg", "h2", "1"}, {"kmsg", "h1", "8"},
@@ -42,11 +37,7 @@ func TestAPositionIsThatOfItsCollectorAndDevice(t *testing.T) {
 // What comes while the disk is busy is written at once, and nobody waits for another's
 // mistake or gives up another's position.
 func TestPositionsOfManyDevicesAreWrittenTogether(t *testing.T) {
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	db := sqltest.OpenFile(t)
 	if _, err := db.ExecContext(t.Context(), `CREATE TRIGGER refuse BEFORE INSERT ON cursors WHEN NEW.position='bad'
 BEGIN SELECT RAISE(ABORT, 'bad position'); END`); err != nil {
 		t.Fatal(err)
@@ -111,11 +102,7 @@ BEGIN SELECT RAISE(ABORT, 'bad position'); END`); err != nil {
 }
 
 func TestALossIsReadAsItWasKept(t *testing.T) {
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	db := sqltest.OpenFile(t)
 	c := cursors.New(db)
 	since := time.Date(2026, 11, 24, 22, 10, 0, 7, time.UTC)
 	at := cursors.LossOf("agent.unreachable")

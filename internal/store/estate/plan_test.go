@@ -2,20 +2,16 @@ package estate
 
 import (
 	"database/sql"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
 )
 
 // What a list is asked for is looked up: its cost does not grow with the fleet.
 func TestListsLookUpWhatTheyAreAskedFor(t *testing.T) {
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "auspex.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
+	db := sqltest.OpenFile(t)
 	for name, c := range map[string]struct {
 		query string
 		w     *where
