@@ -20,7 +20,7 @@ import (
 // waits: the three incidents and the fan come by themselves, and the map shows the
 // lost feed, the servers that hang on it, and a rack that nothing happened to.
 func TestDemoIsSeenInTheBrowser(t *testing.T) {
-	whole(t)
+	beside(t)
 	browser := browsertest.Chromium(t)
 	dir := dataDir(t)
 	p := startDemo(t, dir)
