@@ -97,14 +97,25 @@ func nodeStates(t *testing.T, dir, node string) []string {
 	return answer.Nodes[0].State
 }
 
+// verifiedWithin writes the policies of testdata/policy.yaml with another bound for the effect of a repair.
+func verifiedWithin(t *testing.T, bound string) string {
+	t.Helper()
+	policies, err := os.ReadFile("testdata/policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, t.TempDir(), "policy.yaml", strings.ReplaceAll(string(policies), "verify: 90s", "verify: "+bound))
+}
+
 func TestEnforceDrainsPowerCyclesAndReturnsTheServer(t *testing.T) {
 	beside(t)
 	const server = "gpu-r03-04"
-	for _, protocol := range []string{"redfish", "ipmi"} {
+	for protocol, policies := range map[string]string{"redfish": "", "ipmi": "testdata/policy.yaml"} { // "" are those that come with the product
 		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
 			dir := dataDir(t)
 			p := startDemo(t, dir, "--mode", "enforce", "--script", "testdata/scripts/lost-gpu.yaml", "--seed", "3",
-				"--set", "store.clickhouse=off", "--set", "control.bmc.protocol="+protocol)
+				"--set", "store.clickhouse=off", "--set", "control.bmc.protocol="+protocol, "--set", "control.policies="+policies)
 			p.repaired(server, "power_cycle")
 			if s := nodeStates(t, dir, server); slices.Contains(s, "DRAIN") || slices.Contains(s, "DOWN") {
 				t.Errorf("%s is %v and not back in the pool", server, s)
@@ -143,6 +154,7 @@ func TestEnforceResetsAGPUThroughTheAgentAndReturnsTheServer(t *testing.T) {
 	const server = "gpu-r03-04"
 	for _, profile := range [][]string{nil, {"--agents-alone"}} {
 		t.Run(strings.Join(append(profile, "demo"), " "), func(t *testing.T) {
+			t.Parallel()
 			dir := dataDir(t)
 			p := startDemo(t, dir, append(profile, "--mode", "enforce", "--script", "testdata/scripts/lost-memory.yaml", "--seed", "3",
 				"--set", "store.clickhouse=off", "--set", "control.policies=testdata/policy.yaml")...)
@@ -182,6 +194,7 @@ func TestAServerReturnsWhenItsGPUHasPassedAValidation(t *testing.T) {
 	const server = "gpu-r03-04"
 	for script, passes := range map[string]bool{"lost-memory": true, "weak-memory": false} {
 		t.Run(script, func(t *testing.T) {
+			t.Parallel()
 			dir := dataDir(t)
 			p := startDemo(t, dir, "--mode", "enforce", "--script", "testdata/scripts/"+script+".yaml", "--seed", "3",
 				"--set", "store.clickhouse=off", "--set", "control.policies=testdata/validate.yaml")
@@ -237,7 +250,7 @@ func TestABMCThatAnswersAndDoesNothingEndsInFailed(t *testing.T) {
 	const server = "gpu-r03-04"
 	dir := dataDir(t)
 	p := startDemo(t, dir, "--mode", "enforce", "--script", "testdata/scripts/deaf-bmc.yaml", "--seed", "3",
-		"--set", "store.clickhouse=off", "--set", "control.policies=testdata/policy.yaml")
+		"--set", "store.clickhouse=off", "--set", "control.policies="+verifiedWithin(t, "20s"))
 	p.awaitFor(2*patience, "the power cycle has failed", func() error {
 		acts, err := p.actionsOn(server)
 		if err != nil {

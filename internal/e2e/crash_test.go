@@ -72,6 +72,7 @@ func TestAResetIsSentOnceOverKills(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	args := []string{
 		"--demo", "--mode", "enforce", "--script", "testdata/scripts/lost-gpu.yaml", "--seed", "9", "--set", "store.clickhouse=off",
+		"--set", "control.policies=" + verifiedWithin(t, "10m"), // the kills take of it
 	}
 	const server = "gpu-r03-04"
 	// Kills come closer together while the server is drained and power-cycled: that

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -45,13 +44,7 @@ func TestKillsWhileAgentsHaveDialledIn(t *testing.T) {
 	dir, files := dataDir(t), t.TempDir()
 	auth := certtest.New(t)
 	leaf := auth.Issue(t, time.Now().Add(time.Hour), "collector.example")
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close()
-
+	addr := freeAddress(t)
 	made, err := command(t, "join", "create", "rack-1", "--uses", strconv.Itoa(diallers), "--data", dir).Output()
 	if err != nil {
 		t.Fatalf("make a join token: %v", err)

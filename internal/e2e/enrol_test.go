@@ -3,7 +3,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,21 +15,10 @@ import (
 	"auspex/internal/enrol"
 )
 
-// freeAddress is an address of this machine on which nobody listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
 // A machine of which nobody knows dials in with a token, is proposed, accepted, read as a
 // server of the inventory, over a kill of the product, and cut off when it is revoked.
 func TestAMachineJoinsAndIsEnrolled(t *testing.T) {
-	whole(t)
+	beside(t)
 	dir, data := t.TempDir(), dataDir(t)
 	auth := certtest.New(t)
 	leaf := auth.Issue(t, time.Now().Add(time.Hour), "collector.example")

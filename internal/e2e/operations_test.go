@@ -88,6 +88,7 @@ func TestWhatIsAskedForIsDoneOnceOverAKill(t *testing.T) {
 	const server = "gpu-r02-01"
 	for _, protocol := range []string{"redfish", "ipmi"} {
 		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
 			dir := dataDir(t)
 			args := []string{
 				"--mode", "enforce", "--script", "testdata/scripts/quiet.yaml", "--seed", "3", "--set", "store.clickhouse=off",

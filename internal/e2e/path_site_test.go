@@ -82,13 +82,17 @@ func (r *receiver) twice() (out []string) {
 }
 
 // small fleet of the path: one rack of four servers, the last of which no inventory has.
-const pathServers = 4
+const (
+	pathServers = 4
+	pathPorts   = 64 // at least as many as its devices listen on
+)
 
 // pathSite is a simulated fleet and a PostgreSQL that outlive the product on them.
 type pathSite struct {
 	t          *testing.T
 	dir, files string
 	dsn        string // of PostgreSQL itself
+	listen     string // the address of the fleet's first device, of those after it too
 	spare      schemas.Resource
 	fleet      *exec.Cmd
 	await      func(what string, check func() error)
@@ -99,7 +103,7 @@ type pathSite struct {
 // newPathSite starts both.
 func newPathSite(t *testing.T) *pathSite {
 	t.Helper()
-	s := &pathSite{t: t, dir: dataDir(t), files: t.TempDir()}
+	s := &pathSite{t: t, dir: dataDir(t), files: t.TempDir(), listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePorts(t, pathPorts)))}
 	if err := os.Chmod(s.dir, 0o711); err != nil { //nolint:gosec // PostgreSQL runs as a user of its own
 		t.Fatal(err)
 	}
@@ -123,7 +127,7 @@ func newPathSite(t *testing.T) *pathSite {
 func (s *pathSite) play(script string) {
 	s.t.Helper()
 	s.still()
-	s.fleet = command(s.t, "simulate", "--dir", filepath.Join(s.dir, "sim"), "--racks", "1", "--servers", strconv.Itoa(pathServers), "--spare", "1",
+	s.fleet = command(s.t, "simulate", "--dir", filepath.Join(s.dir, "sim"), "--listen", s.listen, "--racks", "1", "--servers", strconv.Itoa(pathServers), "--spare", "1",
 		"--seed", "3", "--script", script)
 	said := &buffer{}
 	s.fleet.Stdout, s.fleet.Stderr = said, said

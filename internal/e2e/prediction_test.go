@@ -209,6 +209,7 @@ func send(t *testing.T, handle bus.Handler, b *auspexv1.Batch) {
 // crossing lies in the interval as often as the interval says, and no healthy fan
 // is named.
 func TestWornFanOfTheDemoIsForetold(t *testing.T) {
+	t.Parallel()
 	seeds := uint64(20)
 	if underRace { // too slow there for a statement about chances
 		seeds = 2
@@ -281,6 +282,7 @@ func TestWornFanOfTheDemoIsForetold(t *testing.T) {
 // TestBacktestMeasuresWhatRuns reads a worn GPU's recorded weeks offline, and as
 // telemetry: both must say the same at the same time.
 func TestBacktestMeasuresWhatRuns(t *testing.T) {
+	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	const step = 15 * time.Minute
 	rng := rand.New(rand.NewPCG(4, 2))

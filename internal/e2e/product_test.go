@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -158,8 +161,15 @@ func startDemo(t *testing.T, dir string, args ...string) *product {
 // launch starts `auspex run` and does not wait. What it leaves is ended with the test.
 func launch(t *testing.T, dir string, args ...string) *product {
 	t.Helper()
+	return launchIn(t, nil, dir, args...)
+}
+
+// launchIn is launch with variables of the environment that are other than the test's own.
+func launchIn(t *testing.T, env []string, dir string, args ...string) *product {
+	t.Helper()
 	p := &product{t: t, dir: dir, out: &buffer{}, err: &buffer{}, done: make(chan struct{}), exit: new(error)}
 	p.cmd = command(t, append([]string{"run", "--data", dir, "--listen", "127.0.0.1:0"}, args...)...)
+	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
 	p.cmd.WaitDelay = 20 * time.Second // a child that keeps our pipe must not keep the test
 	_ = os.Remove(filepath.Join(dir, "run.json"))
@@ -415,6 +425,51 @@ func output(t *testing.T, dir string) []ledger.Entry {
 		all = append(all, e)
 	}
 	return all
+}
+
+// given are the ports that freePorts has returned to any test.
+var given = struct {
+	sync.Mutex
+	ports map[int]bool
+}{ports: map[int]bool{}}
+
+// freePorts returns the first of n ports on which nobody listens. They lie below those that Linux gives to whoever
+// asks for any, as the fleets beside a test do all the time: nobody takes one before, or between two runs on it.
+func freePorts(t *testing.T, n int) int {
+	t.Helper()
+	given.Lock()
+	defer given.Unlock()
+search:
+	for range 1000 {
+		first := 20_000 + rand.IntN(12_000-n)
+		for p := first; p < first+n; p++ {
+			tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: p})
+			if err != nil {
+				continue search
+			}
+			_ = tcp.Close()
+			udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: p})
+			if err != nil {
+				continue search
+			}
+			_ = udp.Close()
+			if given.ports[p] {
+				continue search
+			}
+		}
+		for p := first; p < first+n; p++ {
+			given.ports[p] = true
+		}
+		return first
+	}
+	t.Fatalf("no %d ports are free", n)
+	return 0
+}
+
+// freeAddress is an address of this machine on which nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(freePorts(t, 1)))
 }
 
 // dataDir is a folder for the product whose path is short: sockets live in it.

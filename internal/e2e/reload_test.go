@@ -17,7 +17,7 @@ import (
 // A hang-up signal and POST /-/reload read the same files; a bad one is told by
 // its place, and the process lives on with what it had.
 func TestReloadBySignalAndByRequest(t *testing.T) {
-	whole(t)
+	beside(t)
 	dir := dataDir(t)
 	file := filepath.Join(t.TempDir(), "auspex.yaml")
 	write := func(text string) {

@@ -167,13 +167,12 @@ func simulate(t *testing.T, dir, script string) {
 // Every role in a process of its own, on Kafka, ClickHouse and PostgreSQL: control
 // has no hot window and no collector beside it, and knows as much.
 func TestRolesApartRepairAServerAndKeepADeadOneOut(t *testing.T) {
-	whole(t)
+	beside(t)
 	dir := dataDir(t)
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // PostgreSQL runs as a user of its own
 		t.Fatal(err)
 	}
 	brokers, dsn := apartPeers(t, dir)
-	t.Setenv("AUSPEX_REQUIRE_ENGINE", "1")
 	clickhouse := serve(t, embeddedtest.StartIn(t, filepath.Join(dir, "clickhouse")))
 
 	simulate(t, filepath.Join(dir, "sim"), "late-dead-gpu")

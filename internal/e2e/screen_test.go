@@ -20,7 +20,7 @@ import (
 // waits: the three incidents and the fan come by themselves, and the map shows the
 // lost feed, the servers that hang on it, and a rack that nothing happened to.
 func TestDemoIsSeenInTheBrowser(t *testing.T) {
-	whole(t)
+	beside(t)
 	browser := browsertest.Chromium(t)
 	dir := dataDir(t)
 	p := startDemo(t, dir)
@@ -58,7 +58,7 @@ func TestDemoIsSeenInTheBrowser(t *testing.T) {
 		"the job":  regexp.MustCompile(`\S+ crashed on \d+ servers; no hardware is at fault`),
 		"the fan":  regexp.MustCompile(`\S+/fan\d\s+Fan failure`),
 	}
-	p.await("the four sentences", func() error {
+	p.awaitFor(2*patience, "the four sentences", func() error {
 		text, err := eval(`document.querySelector('main').innerText`)
 		maps.DeleteFunc(missing, func(_ string, sentence *regexp.Regexp) bool { return sentence.MatchString(text) })
 		if err == nil && len(missing) > 0 {

@@ -3,18 +3,19 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
+// The script gpu-first, whose causes are found and kept over a restart, without a history.
 func TestWithoutTheEngineOneSentenceSaysSoAndTheRestWorks(t *testing.T) {
-	whole(t)
+	beside(t)
 	dir := dataDir(t)
-	binary(t) // built while there is a PATH
-	// A PATH that has the shell's tools and no npm, and a cache with nothing in it.
-	t.Setenv("PATH", t.TempDir())
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	p := startDemo(t, dir, "--script", "testdata/scripts/gpu-first.yaml")
+	env := []string{"PATH=" + t.TempDir(), "XDG_CACHE_HOME=" + t.TempDir()} // no npm, and nothing in the cache
+	p := launchIn(t, env, dir, "--demo", "--script", "testdata/scripts/gpu-first.yaml", "--seed", "7")
+	p.ready()
 	p.await("the sentence", func() error { return has(p.err.String(), "history is off") })
 	var output []string
 	for line := range strings.Lines(p.err.String()) {
@@ -25,10 +26,37 @@ func TestWithoutTheEngineOneSentenceSaysSoAndTheRestWorks(t *testing.T) {
 	if len(output) != 1 || !strings.Contains(output[0], "npm") {
 		t.Errorf("want one sentence that names npm, got %q", output)
 	}
-	p.sees(expected(t, dir))
-	stop := measureLateness(t).span()
+	incidents := p.givesItsOwn()
+	late := measureLateness(t)
+	stop := late.span()
 	p.interrupt()
 	stop.within(t, longestStop, "Ctrl-C")
+
+	// A second run continues, with a fleet that starts healthy and stays so: that it was switched off is nobody's fault.
+	p = launchIn(t, env, dir, "--demo", "--script", "none")
+	p.ready()
+	all, err := list[incident](p, "incidents")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, old := range incidents {
+		if !slices.ContainsFunc(all, func(i incident) bool { return i.ID == old.ID }) {
+			t.Errorf("incident %s of the first run is not there any more", old.ID)
+		}
+	}
+	time.Sleep(40 * time.Second) // eight readings of each device, in which nothing may be found
+	judged, _, err := p.judged()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range judged {
+		if !slices.ContainsFunc(incidents, func(old incident) bool { return old.ID == i.ID }) {
+			t.Errorf("the healthy fleet has an incident: %s %s: %s", i.RootCause.Resource, i.RootCause.Fault, i.Explanation)
+		}
+	}
+	stop = late.span()
+	p.interrupt()
+	stop.within(t, longestStop, "Ctrl-C of the second run")
 }
 
 type missing string
@@ -43,7 +71,7 @@ func has(text, want string) error {
 }
 
 func TestWhatCannotStartSaysWhyInASentence(t *testing.T) {
-	whole(t)
+	beside(t)
 	broken := filepath.Join(t.TempDir(), "topology.json")
 	if err := os.WriteFile(broken, []byte(`{"version": 1, "resources": [`), 0o600); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,8 @@ func TestThePathInTheDemo(t *testing.T) {
 		text.WriteString(block[1])
 	}
 	script := strings.NewReplacer(
-		"make build\n", "", "/tmp/walk", dir, "bin/auspex run", binary(t)+" run --listen "+address+" --set store.clickhouse=off", "bin/auspex healthcheck", binary(t)+" healthcheck --url http://"+address,
+		"make build\n", "", "/tmp/walk", dir, "at: 40s", "at: 20s",
+		"bin/auspex run", binary(t)+" run --listen "+address+" --set store.clickhouse=off --set control.policies=testdata/policy.yaml", "bin/auspex healthcheck", binary(t)+" healthcheck --url http://"+address,
 		"bin/auspex", binary(t),
 	).Replace(text.String())
 	ctx, cancel := context.WithTimeout(t.Context(), walkTime)
