@@ -376,8 +376,10 @@ func (c uncapping) Apply(ctx context.Context, s Step) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRejected, err)
 	}
-	errs := together(all, func(one schemas.PowerCap) error { return c.raise(ctx, s, one) })
-	return ofMany(errs)
+	if len(all) == 1 {
+		return c.raise(ctx, s, all[0])
+	}
+	return ofMany(together(all, func(one schemas.PowerCap) error { return c.raise(ctx, s, one) }))
 }
 
 // Pursue implements Pursuer: what could not be reached before is asked again.
