@@ -39,6 +39,23 @@ type Use struct {
 	Min, Max float64 // of a limit; 0 where nobody says
 	Way      string  // by which it can be limited; "" is none
 	Is       string  // the limit as the way writes it; "" is none
+
+	// Of a way that limits the GPUs of a server alone: how many they are, and together what they draw, may draw (0 is that none is limited)
+	// and must be allowed.
+	Parts                           int
+	PartsDraw, PartsLimit, PartsMin float64
+}
+
+// whole makes what is said of the GPUs of a server one of all of it, which needs what the rest of it draws.
+func (u *Use) whole() {
+	if u.Parts == 0 || math.IsNaN(u.Draw) {
+		return
+	}
+	rest := max(0, u.Draw-u.PartsDraw)
+	u.Min = rest + u.PartsMin
+	if u.PartsLimit > 0 {
+		u.Limit = rest + u.PartsLimit
+	}
 }
 
 // Caps keeps what limits we have set, and what was set before.
@@ -86,6 +103,9 @@ func (l *limiter) use(ctx context.Context, server, way string) (u Use, by Capper
 	u.Draw = math.NaN()
 	var errs []error
 	for _, c := range l.cappers {
+		if by != nil && !math.IsNaN(u.Draw) {
+			break
+		}
 		one, err := c.Use(ctx, server, way)
 		if err != nil {
 			errs = append(errs, err)
@@ -103,6 +123,7 @@ func (l *limiter) use(ctx context.Context, server, way string) (u Use, by Capper
 	if by == nil && math.IsNaN(u.Draw) && len(errs) > 0 {
 		return u, nil, errors.Join(errs...)
 	}
+	u.whole()
 	return u, by, nil
 }
 
@@ -139,7 +160,7 @@ func about(server string, u Use, limit float64) messages.Args {
 
 // cannotLimit says that there is no way to limit a server.
 func cannotLimit(server string) error {
-	return fmt.Errorf("%w: %s has no power limit that can be set: neither Redfish's PowerLimit nor DCMI's", ErrCannot, server)
+	return fmt.Errorf("%w: %s has no power limit that can be set: neither Redfish's PowerLimit nor DCMI's nor those of GPUs through an agent", ErrCannot, server)
 }
 
 // check says what speaks against a limit.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"auspex/control"
@@ -56,10 +57,10 @@ func (capper) Whole() bool { return true }
 // Use implements control.Capper.
 func (c capper) Use(ctx context.Context, server, way string) (control.Use, error) {
 	out := control.Use{Draw: math.NaN()}
-	read := false
+	read, others := false, way != "" && !slices.Contains(c.ways, way) // another limits it: what it draws alone is asked for
 	var errs []error
 	for _, w := range c.ways {
-		if way != "" && way != w {
+		if way != "" && way != w && !others {
 			continue
 		}
 		one, err := c.use(ctx, server, w)
@@ -75,10 +76,10 @@ func (c capper) Use(ctx context.Context, server, way string) (control.Use, error
 		if math.IsNaN(draw) {
 			draw = one.Draw
 		}
-		if one.Settable {
+		if one.Settable && !others {
 			out = control.Use{Limit: one.Limit, Min: one.Min, Max: one.Max, Way: w, Is: text(one.Limit)}
 		}
-		if out.Draw = draw; one.Settable {
+		if out.Draw = draw; one.Settable && !others || others && !math.IsNaN(draw) {
 			break
 		}
 	}
