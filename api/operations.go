@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strconv"
 	"slices"
 	"time"
 
@@ -113,6 +114,20 @@ func (s *Server) power(ctx context.Context, server string, b *apigen.PowerReques
 	var with map[string]string
 	if b.Force {
 		with = map[string]string{"force": "true"}
+	}
+	if b.Watts != 0 {
+		if b.Action != apigen.CapPower {
+			return apigen.AskedJSONResponse{}, fielded{
+				problem{http.StatusBadRequest, "invalid_request", "Only cap_power takes watts.", "Leave watts out."},
+				[]apigen.FieldProblem{{In: "body", Field: "watts", Detail: "it is of cap_power alone"}},
+			}
+		}
+		with = map[string]string{"watts": strconv.Itoa(b.Watts)}
+	} else if b.Action == apigen.CapPower {
+		return apigen.AskedJSONResponse{}, fielded{
+			problem{http.StatusBadRequest, "invalid_request", "cap_power needs watts.", "Say what the server may draw."},
+			[]apigen.FieldProblem{{In: "body", Field: "watts", Detail: "it is required with cap_power"}},
+		}
 	}
 	return s.ask(ctx, server, "", string(b.Action), with)
 }

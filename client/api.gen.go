@@ -2575,8 +2575,9 @@ type ChangedMaintenance struct {
 
 // PowerRequest: as the document has it.
 type PowerRequest struct {
-	Action string `json:"action"`         // one of power_on, power_off, reboot, power_cycle, ac_cycle, nmi, reset_bmc
+	Action string `json:"action"`         // one of power_on, power_off, reboot, power_cycle, ac_cycle, nmi, reset_bmc, cap_power, uncap_power
 	Force  bool   `json:"force,omitzero"` // Do it though jobs of the scheduler run on the server; with `power_off`, take the power away without shutting the system down
+	Watts  int    `json:"watts,omitzero"` // With `cap_power`, what the server may draw; `uncap_power` puts back what was set before
 }
 
 // NewPool: as the document has it.

@@ -73,6 +73,11 @@ func (c *Controller) work(ctx context.Context, k *climb) error {
 				v.repaired(since, r.Quiet)
 			}
 		case done, c.climbsOn(p, i, a):
+		case r.Kind == policy.KindCap && k.Touched && (a.State == schemas.ActionFailed || a.State == schemas.ActionUnknown):
+			// Some of it may be in force, and is taken back all the same; what was not done a person is told.
+			if err := c.ticket(ctx, k, p, i); err != nil {
+				return err
+			}
 		case lapses(k, &a):
 			k.Lapsed = true
 			if err := c.close(ctx, k, caseCancelled); err != nil {
@@ -178,6 +183,9 @@ func (c *Controller) propose(ctx context.Context, k *climb, p policy.Policy) err
 		c.cost(ctx, k, &a, r)
 		if a.Rails, err = c.check(ctx, k, p, i, true); err != nil {
 			return err
+		}
+		if r.Kind == policy.KindCap {
+			a.Rails = append(a.Rails, c.examined(ctx, k, r)...)
 		}
 		goes, waits := verdict(a.Rails)
 		switch {
@@ -431,7 +439,8 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		}
 		rechecked := !rechecks(k, r)
 		var seen []schemas.Rail
-		if approved && !rechecked { // a call to a peer, so not while others wait for the decision
+		// A call to a peer, so not while others wait for the decision. Who is to approve a limit sees what it is.
+		if !rechecked && (approved || r.Kind == policy.KindCap) {
 			rails, err := c.check(ctx, k, p, a.Rung, false)
 			if err != nil {
 				return false, err
@@ -492,7 +501,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 				return false, err
 			}
 		}
-		if inWindow(a.Rails) || lacks(railIdle) || k.Request == nil && lacks(railFreeze) { // it is nobody's fault that nothing is done meanwhile
+		if inWindow(a.Rails) || lacks(railIdle) || lacks(railLoad) || lacks(railFed) || k.Request == nil && lacks(railFreeze) { // it is nobody's fault that nothing is done meanwhile
 			deadline = c.d.Now().Add(c.cfg.ApproveWithin)
 		}
 		if c.d.Now().After(deadline) {

@@ -722,7 +722,7 @@ func (c *Controller) newCase(ctx context.Context, of *candidate) (*climb, error)
 	k := &climb{
 		ID: caseID(i.ID, i.RootCause.Resource, lapsed), Nth: lapsed, Incident: i.ID, Subject: subject,
 		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Sure(), Why: i.Explanation, Summary: i.Summary,
-		Policy: p.Name, Ladder: p.Kinds(), Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
+		Policy: p.Name, Ladder: c.kindsFor(&p, i.RootCause.Resource), Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 		Foretold: of.prediction != nil,
 	}
 	k.Mode, err = c.modeFor(ctx, k, &p)

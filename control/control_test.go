@@ -142,6 +142,9 @@ func (place) Kind(resource string) string {
 	if strings.Contains(resource, "/gpu") {
 		return schemas.KindGPU
 	}
+	if strings.HasPrefix(resource, "pdu-") {
+		return schemas.KindPDU
+	}
 	return ""
 }
 

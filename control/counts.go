@@ -77,7 +77,7 @@ WHERE a.destructive = TRUE AND a.intent_ns > 0 ORDER BY a.intent_ns`)
 
 // notes keeps apart, of the ladders that stand, those that keep a server out of the pool; c.mu is held.
 func (c *Controller) notes(k *climb) {
-	if c.open[k.key()] == k && k.Touched {
+	if c.open[k.key()] == k && k.Touched && !k.limits() {
 		c.out[k.key()] = k
 	} else if o := c.out[k.key()]; o == k || c.open[k.key()] != o {
 		delete(c.out, k.key())

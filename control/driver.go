@@ -274,6 +274,10 @@ type Settings struct {
 	Installs Installs
 	// Validations keeps what was found of servers; nil where nobody does.
 	Validations Validations
+	// Caps keeps what was set before a power limit of ours; nil where nobody does, and then none is set.
+	Caps Caps
+	// Feeds tells what is left where a PDU gives no power; ok is false for what is none. Nil knows of none.
+	Feeds func(pdu string) (feed Feed, ok bool)
 }
 
 // Validations keeps what was found of servers.
@@ -426,6 +430,17 @@ func (d Drivers) Remediators(s Settings) (map[string]Remediator, error) {
 		}
 		all[kind] = firstReaching(ways)
 	}
+	var cappers []Capper
+	for _, name := range d.Keys() {
+		if l, ok := d[name].(Limiter); ok {
+			c, err := l.Capper(s)
+			if err != nil {
+				return nil, fmt.Errorf("control.%s: %w", name, err)
+			}
+			cappers = append(cappers, c)
+		}
+	}
+	maps.Copy(all, limiters(cappers, s))
 	for _, r := range all {
 		if c, ok := r.(Compound); ok {
 			c.Through(all)

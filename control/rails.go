@@ -43,9 +43,10 @@ const (
 	railProbable   = "probability"
 	railIdle       = "idle"
 	railForetold   = "foretold"
+	railFed        = "feed_back_seconds"
 )
 
-var waits = []string{railProbable, railIdle, railForetold, railMode, railFreeze, railQuorum, railUpdate, railWindow, railSeen, railOwner, railDrained, railHolds, railFleet, railRate, railCoolDown, railLease, railBreaker}
+var waits = []string{railProbable, railIdle, railForetold, railMode, railFreeze, railQuorum, railUpdate, railWindow, railSeen, railOwner, railDrained, railHolds, railLoad, railFed, railFleet, railRate, railCoolDown, railLease, railBreaker}
 
 // waitsFor reports whether a step waits until a rail holds again.
 func waitsFor(rail string) bool {
@@ -125,6 +126,16 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		}
 		return out, nil
 	}
+	if r.Kind == policy.KindUncap && k.Request == nil { // as what gives capacity back
+		if err := errors.Join(needs(), lease()); err != nil || planned {
+			return out, err
+		}
+		back, err := c.fed(ctx, k, r.Quiet, now)
+		if err != nil {
+			return nil, fmt.Errorf("read whether %s gives power: %w", k.Target, err)
+		}
+		return append(out, back), nil
+	}
 	if k.Request == nil {
 		name, id := railConfidence, messages.Confidence
 		if k.Foretold {
@@ -164,6 +175,13 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 	if err := needs(); err != nil {
 		return nil, err
 	}
+	if k.Request == nil && r.Kind == policy.KindCap {
+		lost, err := c.unfed(ctx, k)
+		if err != nil {
+			return nil, fmt.Errorf("read whether %s gives power: %w", k.Target, err)
+		}
+		out = append(out, lost)
+	}
 	if k.Request == nil && (r.EndsWhatRuns() || takesOut(r.Kind)) {
 		source, err := c.witness(ctx, k)
 		if err != nil {
@@ -200,6 +218,9 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 	}
 	if k.State == caseReading { // nothing is taken from anybody
 		return out, nil
+	}
+	if policy.Limits(r.Kind) { // nobody is taken out, so all servers of a feed may be limited at once
+		return out, lease()
 	}
 	held, inRack := c.held(k)
 	b := c.policies.Budgets
@@ -320,7 +341,7 @@ func (c *Controller) testifies(k *climb, a *schemas.Alert) bool {
 // drained an hour ago may have been given back since, and one that somebody asks for
 // may be at work.
 func rechecks(k *climb, r policy.Rung) bool {
-	if r.Idle {
+	if r.Idle || k.Request == nil && r.Kind == policy.KindCap {
 		return true
 	}
 	if k.Request != nil || cutsPower(r) {
@@ -346,6 +367,8 @@ func (c *Controller) seen(ctx context.Context, k *climb, r policy.Rung) (out []s
 		out = c.updating(ctx, k)
 	}
 	switch {
+	case r.Kind == policy.KindCap:
+		out = append(out, c.examined(ctx, k, r)...)
 	case r.Idle:
 		out = append(out, c.unused(ctx, k))
 	case k.Request == nil:

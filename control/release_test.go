@@ -86,7 +86,7 @@ func TestNoRailAboutCapacityHoldsBackARelease(t *testing.T) {
 		})
 	}
 	for _, name := range append(slices.Clone(waits), railConfidence, railEvidence, railNeeds) {
-		if breaks[name] == nil && !slices.Contains([]string{railDrained, railUpdate, railIdle}, name) { // which are read in the world right before a step
+		if breaks[name] == nil && !slices.Contains([]string{railDrained, railUpdate, railIdle, railLoad, railFed}, name) { // which are read in the world right before a step
 			t.Errorf("nothing breaks %s here", name)
 		}
 	}

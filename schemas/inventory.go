@@ -64,6 +64,8 @@ const (
 	// AttrOutlet is the outlet that a power supply hangs on, by its id or its path in Redfish at the
 	// PDU that powers it.
 	AttrOutlet = "outlet"
+	// AttrRating is what a PDU carries for as long as one likes, in watts; a cap_power is worked out from it.
+	AttrRating = "rating_watts"
 	// AttrOutletURL is the Redfish address of a PDU whose outlets control may switch; collectors of board
 	// controllers leave it alone.
 	AttrOutletURL = "outlet_url"

@@ -107,18 +107,22 @@ func (e PoolRequestAction) Valid() bool {
 // Defines values for PowerRequestAction.
 const (
 	AcCycle    PowerRequestAction = "ac_cycle"
+	CapPower   PowerRequestAction = "cap_power"
 	Nmi        PowerRequestAction = "nmi"
 	PowerCycle PowerRequestAction = "power_cycle"
 	PowerOff   PowerRequestAction = "power_off"
 	PowerOn    PowerRequestAction = "power_on"
 	Reboot     PowerRequestAction = "reboot"
 	ResetBmc   PowerRequestAction = "reset_bmc"
+	UncapPower PowerRequestAction = "uncap_power"
 )
 
 // Valid indicates whether the value is a known member of the PowerRequestAction enum.
 func (e PowerRequestAction) Valid() bool {
 	switch e {
 	case AcCycle:
+		return true
+	case CapPower:
 		return true
 	case Nmi:
 		return true
@@ -131,6 +135,8 @@ func (e PowerRequestAction) Valid() bool {
 	case Reboot:
 		return true
 	case ResetBmc:
+		return true
+	case UncapPower:
 		return true
 	default:
 		return false
@@ -3743,6 +3749,9 @@ type PowerRequest struct {
 
 	// Force Do it though jobs of the scheduler run on the server; with `power_off`, take the power away without shutting the system down
 	Force bool `json:"force,omitempty,omitzero"`
+
+	// Watts With `cap_power`, what the server may draw; `uncap_power` puts back what was set before
+	Watts int `json:"watts,omitempty,omitzero"`
 }
 
 // PowerRequestAction defines model for PowerRequest.Action.

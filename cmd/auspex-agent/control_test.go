@@ -544,3 +544,81 @@ func TestWhatControlSaysOfReloads(t *testing.T) {
 	}
 	becomes(t, r, step, control.Pending, "the agent has not read gpu1 since")
 }
+
+// supply is a board controller that tells what its server draws, and cannot limit it. It keeps what was set before, too.
+type supply struct {
+	draw float64
+	kept map[string]schemas.PowerCap
+}
+
+func (*supply) Remediators(control.Settings) (map[string]control.Remediator, error) {
+	return map[string]control.Remediator{}, nil
+}
+func (p *supply) Capper(control.Settings) (control.Capper, error) { return p, nil }
+func (*supply) Whole() bool                                       { return true }
+func (p *supply) Use(context.Context, string, string) (control.Use, error) {
+	return control.Use{Draw: p.draw}, nil
+}
+func (*supply) To(control.Use, float64) (string, error) { return "", nil }
+func (*supply) Set(context.Context, string, string, string, string) error {
+	return control.ErrCannot
+}
+
+func (p *supply) Put(_ context.Context, c schemas.PowerCap) error { p.kept[c.Server] = c; return nil }
+func (p *supply) Of(_ context.Context, server string) (c schemas.PowerCap, found bool, err error) {
+	c, found = p.kept[server]
+	return c, found, nil
+}
+func (*supply) OfFeed(context.Context, string) ([]schemas.PowerCap, error) { return nil, nil }
+
+// A server whose board controller takes no limit draws less by its GPUs, and they have back what was set before.
+func TestControlLimitsAServerByItsGPUs(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	s.configure("allow: {settings: [certificate CN=test]}\n")
+	s.start()
+	s.reads()
+	to, board := settings(s.addr), &supply{draw: 2600, kept: map[string]schemas.PowerCap{}}
+	to.Caps = board
+	all, err := control.Drivers{"agent": s.driver(), "board": board}.Remediators(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := control.Step{ID: "act-1", Kind: "cap_power", Server: "gpu-r01-01", Target: "gpu-r01-01", With: map[string]string{"watts": "3200"}}
+	said, err := all[step.Kind].Plan(t.Context(), step)
+	if got := messages.Text(said); err != nil || !strings.Contains(got, "to 3200 W through GPU power limits; it draws 2600 W now, and its limit is none") {
+		t.Error(got, err)
+	}
+	if err := all[step.Kind].Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	c := board.kept["gpu-r01-01"]
+	if c.Before != "gpu0=700 gpu1=700" || c.To == c.Before || c.Way != "GPU power limits" {
+		t.Errorf("%+v", c)
+	}
+	board.draw = 3300
+	if v, said, err := all[step.Kind].Verify(t.Context(), step); v != control.Pending || err != nil || !strings.Contains(messages.Text(said), "still draws 3300 W") {
+		t.Error(v, messages.Text(said), err)
+	}
+	board.draw = 2600
+	if v, said, err := all[step.Kind].Verify(t.Context(), step); v != control.Verified || err != nil {
+		t.Error(v, messages.Text(said), err)
+	}
+	free := control.Step{ID: "act-2", Kind: "uncap_power", Server: "gpu-r01-01", Target: "gpu-r01-01"}
+	if err := all[free.Kind].Apply(t.Context(), free); err != nil {
+		t.Fatal(err)
+	}
+	s.shows("/gpus/gpu[name=gpu1]/state/power-limit-set", "700")
+	if v, said, err := all[free.Kind].Verify(t.Context(), free); v != control.Verified || err != nil {
+		t.Error(v, messages.Text(said), err)
+	}
+	step.ID, step.With = "act-3", map[string]string{"watts": "500"}
+	if err := all[step.Kind].Apply(t.Context(), step); !errors.Is(err, control.ErrRejected) || !strings.Contains(err.Error(), "takes no limit below") {
+		t.Error(err)
+	}
+	machine.Say("gpu 1 stuck power-limit-set")
+	step.ID, step.With = "act-4", map[string]string{"watts": "3100"}
+	if err := all[step.Kind].Apply(t.Context(), step); !errors.Is(err, control.ErrRejected) {
+		t.Error(err)
+	}
+}

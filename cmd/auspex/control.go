@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +19,7 @@ import (
 	"auspex/internal/cmdb"
 	"auspex/internal/provision"
 	"auspex/internal/run"
+	"auspex/internal/store/caps"
 	"auspex/internal/store/configs"
 	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
@@ -72,6 +74,7 @@ func (s *stack) remediators() (map[string]control.Remediator, error) {
 		Log: s.log, Now: time.Now, Resource: func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) },
 		Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(), Outlets: outlets(s.inv),
 		Installs: installs{s.inv, estate.New(s.db), provisioning.New(s.db)}, Validations: kept{s, s.hot, validations.New(s.db)},
+		Caps: caps.New(s.db), Feeds: feeds(s.inv),
 	})
 }
 
@@ -94,6 +97,55 @@ func outlets(inv *cmdb.Inventory) func(server string) []control.Outlet {
 		}
 		return out
 	}
+}
+
+// feeds finds what is left where a PDU gives no power, in the inventory of the moment.
+func feeds(inv *cmdb.Inventory) func(pdu string) (control.Feed, bool) {
+	return func(pdu string) (f control.Feed, ok bool) {
+		names := inv.Snapshot()
+		if r, known := names.Resource(pdu); !known || r.Kind != schemas.KindPDU {
+			return f, false
+		}
+		of, seen := outlets(inv), map[string]bool{pdu: true}
+		for _, server := range fedBy(names, pdu) {
+			for _, o := range of(server) {
+				if o.PDU.ID == "" || seen[o.PDU.ID] {
+					continue
+				}
+				seen[o.PDU.ID] = true
+				u := control.Unit{PDU: o.PDU, Servers: map[string]float64{}}
+				for _, other := range fedBy(names, o.PDU.ID) {
+					here, left := 0, 0
+					for _, o := range of(other) {
+						if o.PDU.ID == u.PDU.ID {
+							here++
+						}
+						if o.PDU.ID != pdu {
+							left++
+						}
+					}
+					u.Servers[other] = float64(here) / float64(left)
+				}
+				f.Units = append(f.Units, u)
+			}
+		}
+		slices.SortFunc(f.Units, func(a, b control.Unit) int { return strings.Compare(a.PDU.ID, b.PDU.ID) })
+		return f, true
+	}
+}
+
+// fedBy are the servers with a power supply on a PDU.
+func fedBy(names *cmdb.Snapshot, pdu string) (out []string) {
+	for _, l := range names.Links(pdu) {
+		if l.Kind != schemas.LinkPowers || l.From != pdu {
+			continue
+		}
+		supply, _ := names.Resource(l.To)
+		if owner, ok := names.Resource(supply.Parent); ok && owner.Kind == schemas.KindServer && !slices.Contains(out, owner.ID) {
+			out = append(out, owner.ID)
+		}
+	}
+	return out
 }
 
 // installs is what servers are installed with, over an inventory and what people say beside it.

@@ -74,22 +74,30 @@ func (c *Config) Trusts() (peer trust.Peer, key string, settings *trust.TLS) {
 
 // Remediators implements [control.Driver].
 func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator, error) {
-	if err := c.Validate(); err != nil {
+	h, err := c.hand(s)
+	if err != nil {
 		return nil, err
+	}
+	return map[string]control.Remediator{
+		kindReset: reset{h}, kindReload: reload{h}, kindReboot: reboot{h}, kindValidate: validate{h}, kindConfigure: configure{h},
+	}, nil
+}
+
+// hand makes what reaches agents.
+func (c *Config) hand(s control.Settings) (hand, error) {
+	if err := c.Validate(); err != nil {
+		return hand{}, err
 	}
 	tc, err := c.TLS.Client()
 	if err != nil {
-		return nil, fmt.Errorf("tls: %w", err)
+		return hand{}, fmt.Errorf("tls: %w", err)
 	}
-	h := hand{*c, s, func(server, addr string) (*grpc.ClientConn, error) {
+	return hand{*c, s, func(server, addr string) (*grpc.ClientConn, error) {
 		if addr == schemas.AgentDialsIn {
 			return gnmiclient.Through(func(ctx context.Context) (net.Conn, error) { return s.Tunnels.Dial(ctx, server) }, maxMessage, c.Timeout)
 		}
 		return gnmiclient.Dial(addr, tc, maxMessage, c.Timeout)
-	}}
-	return map[string]control.Remediator{
-		kindReset: reset{h}, kindReload: reload{h}, kindReboot: reboot{h}, kindValidate: validate{h}, kindConfigure: configure{h},
-	}, nil
+	}}, nil
 }
 
 // maxMessage bounds what an agent answers, in bytes.

@@ -61,6 +61,30 @@ const (
 	NothingSeen    = "step.nothing_seen"
 	PeerError      = "step.peer_error"
 
+	// Limits of what servers draw.
+	WouldCap      = "step.would_cap"
+	CapIs         = "step.cap_is"
+	CapAbove      = "step.cap_above"
+	CapUnset      = "step.cap_unset"
+	WouldUncap    = "step.would_uncap"
+	WouldUncapAll = "step.would_uncap_all"
+	CapNone       = "step.cap_none"
+	CapGone       = "step.cap_gone"
+	CapOther      = "step.cap_other"
+	CapStill      = "step.cap_still"
+	WouldCapAll   = "step.would_cap_all"
+	FeedCapped    = "step.feed_capped"
+	FeedNotCapped = "step.feed_not_capped"
+	FeedFreed     = "step.feed_freed"
+	FeedNotFreed  = "step.feed_not_freed"
+	FeedTrips     = "check.feed_trips"
+	FeedHolds     = "check.feed_holds"
+	FeedUnrated   = "check.feed_unrated"
+	FeedUnread    = "check.feed_unread"
+	FeedAlone     = "check.feed_alone"
+	FeedLost      = "check.feed_lost"
+	FeedBack      = "check.feed_back"
+
 	WouldDrain   = "step.would_drain"
 	DrainedSo    = "step.drained_already"
 	WouldReturn  = "step.would_return"
@@ -471,6 +495,29 @@ var templates = map[string]string{
 	OwnerAsked:    "{user} has {server}, so they or an admin must approve",
 	OwnerAgreed:   "{user} has {server}; {who} approved the step",
 	VouchedFor:    "none of our collectors saw the fault of {part}; {who} approved the step all the same",
+
+	WouldCap:      "would limit {server} to {watts} W through {way}; it draws {draw} now, and its limit is {limit}",
+	CapIs:         "{server} is limited to {limit} through {way} and draws {draw}",
+	CapAbove:      "{server} is limited to {limit} through {way} and still draws {draw}",
+	CapUnset:      "the limit of {server} through {way} is {limit}, not {watts} W",
+	WouldUncap:    "would take the limit of {server} from {watts} W back to {before} through {way}",
+	WouldUncapAll: "would take the limits of {n} servers back: {limits}",
+	CapNone:       "Auspex has set no power limit for {server} that is still there",
+	CapGone:       "the limit of {server} through {way} is {limit} again, as before",
+	CapOther:      "the limit of {server} through {way} is {limit}, which is not ours; it is left so",
+	CapStill:      "the limit of {server} through {way} is still {limit}",
+	WouldCapAll:   "would limit {n} servers while {feed} gives no power: {limits}",
+	FeedCapped:    "{n} servers have their limits and draw no more: {limits}",
+	FeedNotCapped: "{done} of {n} servers have their limits; {left}",
+	FeedFreed:     "the limits of {n} servers are no longer ours",
+	FeedNotFreed:  "{done} of {n} servers have their limits back; {left}",
+	FeedTrips:     "{unit} carries {load} W and is rated for {rating} W; its {n} servers must come down to {percent} % ({unread} could not be read): {limits}",
+	FeedHolds:     "{unit} carries {load} W and is rated for {rating} W; it holds without limits ({unread} of {n} servers could not be read)",
+	FeedUnrated:   "the inventory gives no rating_watts of {unit}, so that nobody can say whether it would trip",
+	FeedUnread:    "nobody reads what the {n} servers on {unit} draw: {errors}",
+	FeedAlone:     "no other PDU feeds the servers of {unit}",
+	FeedLost:      "{n} power supplies have no input, as our own collectors tell ({source})",
+	FeedBack:      "no power supply is without input any more, for {age}",
 }
 
 // All returns the ids of all messages, sorted.

@@ -85,5 +85,8 @@ func CheckAsked(kind string, with map[string]string) error {
 		}
 		delete(own, Optional)
 	}
+	if own[Watts] == "" && kind == KindCap {
+		return fmt.Errorf("it needs %s, what the server may draw", Watts)
+	}
 	return errors.Join((&With{values: own}).check(kind)...)
 }

@@ -201,6 +201,21 @@ func (p *Policy) checkRung(j int) (errs []error) {
 			add("rung %s needs %s, which is not an earlier rung%s", r.Kind, n, p.circle(r.Kind, n))
 		}
 	}
+	if r.Kind == KindCap && len(r.With.values) > 0 {
+		add("rung %s takes no parameters in a ladder: how far each server comes down is worked out from what its feed carries", r.Kind)
+	}
+	if r.Kind == KindUncap && r.Quiet == 0 {
+		r.Quiet = DefaultFeedQuiet
+	}
+	after := slices.IndexFunc(p.Ladder, func(b Rung) bool { return b.Kind == KindUncap })
+	switch {
+	case r.Kind == KindCap && after < j:
+		add("rung %s needs an %s after it, or what it limits stays limited", r.Kind, KindUncap)
+	case r.Kind == KindUncap && !slices.ContainsFunc(p.Ladder[:j], func(b Rung) bool { return b.Kind == KindCap }):
+		add("rung %s is of no earlier %s", r.Kind, KindCap)
+	case Limits(r.Kind) && p.Foretold != nil:
+		add("rung %s is for a feed that is lost, and not for one that may be", r.Kind)
+	}
 	if r.Destructive && r.Verify <= 0 {
 		add("rung %s is destructive and has no verify time", r.Kind)
 	}

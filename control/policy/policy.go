@@ -76,7 +76,7 @@ type Rung struct {
 	// Quiet is for how long after the effect the part must be read, by the source
 	// that saw the fault and without a sign of it, before the repair counts as
 	// verified. Destructive rungs without it get DefaultQuiet; elsewhere 0 means
-	// that the rung repairs nothing and its effect alone is verified.
+	// that the rung repairs nothing and its effect alone is verified. Of uncap_power it is for how long the feed must be back.
 	Quiet time.Duration `yaml:"quiet"`
 	// Approvals is how many persons must approve the rung, in every mode; 0 leaves it to the mode.
 	Approvals int `yaml:"approvals"`
@@ -96,8 +96,11 @@ type Rung struct {
 // DefaultQuiet is the quiet time of a destructive rung that names none.
 const DefaultQuiet = 2 * time.Minute
 
+// DefaultFeedQuiet is the quiet time of an uncap_power that names none.
+const DefaultFeedQuiet = 5 * time.Minute
+
 // Repairs reports whether a rung is to bring the part back.
-func (r *Rung) Repairs() bool { return r.Quiet > 0 && !r.Person }
+func (r *Rung) Repairs() bool { return r.Quiet > 0 && !r.Person && !Limits(r.Kind) }
 
 // ends are the kinds of rungs that end what runs on a server, or its state, whatever a
 // policy says of them.
@@ -140,6 +143,18 @@ const (
 	kindCordon    = "cordon"
 	kindUncordon  = "uncordon"
 )
+
+// The rungs that limit what servers draw, and take the limit away. In a ladder they are for what hangs on a feed.
+const (
+	KindCap   = "cap_power"
+	KindUncap = "uncap_power"
+)
+
+// Watts is the parameter of cap_power: what a server may draw.
+const Watts = "watts"
+
+// Limits reports whether a kind of rung limits what servers draw, or takes that back: it takes nobody out.
+func Limits(kind string) bool { return kind == KindCap || kind == KindUncap }
 
 // KindUncordon is the rung that gives a server back to its scheduler.
 const KindUncordon = "uncordon"

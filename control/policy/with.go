@@ -50,6 +50,7 @@ var parameters = map[string]map[string]func(value string) error{
 	},
 	kindValidate: {"level": level},
 	kindPowerOff: {Force: truth},
+	KindCap:      {Watts: wholeWatts},
 	kindSetBoot:  {"target": device},
 	kindSetBIOS:  {Reset: truth},
 	kindUpdate:   {Component: word, Version: word, Image: word, Digest: digest},
@@ -171,6 +172,13 @@ func attribute(value string) error {
 func watts(value string) error {
 	if w, err := strconv.ParseFloat(value, 64); err != nil || !(w > 0 && w < 1e5) {
 		return fmt.Errorf("%q is no number of watts", value)
+	}
+	return nil
+}
+
+func wholeWatts(value string) error {
+	if w, err := strconv.ParseUint(value, 10, 16); err != nil || w == 0 {
+		return fmt.Errorf("%q is no whole number of watts, 1 to 65535", value)
 	}
 	return nil
 }

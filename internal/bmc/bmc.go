@@ -65,6 +65,14 @@ type Boot struct {
 	Mode    string // UEFI, Legacy, or "" for what is set
 }
 
+// PowerUse is what a server draws and may draw, in watts.
+type PowerUse struct {
+	Draw     float64 // NaN where the controller does not measure
+	Limit    float64 // 0 is none
+	Min, Max float64 // of a limit; 0 where the controller does not say
+	Settable bool    // there is a way to limit it
+}
+
 // Client is a session with one board controller. One caller at a time.
 type Client interface {
 	// Power reads the power state.
@@ -76,6 +84,10 @@ type Client interface {
 	SetBoot(ctx context.Context, b Boot, requestID string) error
 	// Boot reads the boot source override back, as it is set for the boots to come.
 	Boot(ctx context.Context) (Boot, error)
+	// PowerUse reads what the server draws and its limit.
+	PowerUse(ctx context.Context) (PowerUse, error)
+	// LimitPower sets the limit, in whole watts; 0 takes it away.
+	LimitPower(ctx context.Context, watts float64, requestID string) error
 	// Protocol is "redfish" or "ipmi".
 	Protocol() string
 	// Close ends the session and gives the turn at the controller back.
@@ -176,6 +188,19 @@ func (r *redfishClient) Boot(ctx context.Context) (b Boot, err error) {
 	return b, err
 }
 
+func (r *redfishClient) PowerUse(ctx context.Context) (PowerUse, error) {
+	p, err := r.c.PowerLimit(ctx)
+	return PowerUse{p.Draw, p.Limit, p.Min, p.Max, p.Settable}, err
+}
+
+func (r *redfishClient) LimitPower(ctx context.Context, watts float64, requestID string) error {
+	at, err := r.c.PowerLimit(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", redfish.ErrBefore, err)
+	}
+	return r.c.SetPowerLimit(ctx, at, watts, requestID)
+}
+
 func (*redfishClient) Protocol() string { return "redfish" }
 
 func (r *redfishClient) Close(ctx context.Context) error {
@@ -249,6 +274,23 @@ func (c *ipmiClient) SetBoot(ctx context.Context, b Boot, _ string) error {
 		return fmt.Errorf("boot from %s: %w", b.Target, ErrUnsupported)
 	}
 	return c.c.SetBootDevice(ctx, device, !strings.EqualFold(b.Mode, "Legacy"), b.Enabled == "Continuous")
+}
+
+// PowerUse implements [Client] with DCMI, which a controller may lack: then there is no way to limit.
+func (c *ipmiClient) PowerUse(ctx context.Context) (PowerUse, error) {
+	p, err := c.c.PowerLimit(ctx)
+	if errors.Is(err, ipmi.ErrRefused) {
+		return PowerUse{Draw: p.Draw}, nil
+	}
+	return PowerUse{Draw: p.Draw, Limit: p.Limit, Settable: err == nil}, err
+}
+
+func (c *ipmiClient) LimitPower(ctx context.Context, watts float64, _ string) error {
+	at, err := c.c.PowerLimit(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", redfish.ErrBefore, err)
+	}
+	return c.c.SetPowerLimit(ctx, at, watts)
 }
 
 func (*ipmiClient) Protocol() string { return "ipmi" }

@@ -1597,8 +1597,9 @@ PoolRight = TypedDict("PoolRight", {
 })
 
 PowerRequest = TypedDict("PowerRequest", {
-    "action": Literal["power_on", "power_off", "reboot", "power_cycle", "ac_cycle", "nmi", "reset_bmc"],
+    "action": Literal["power_on", "power_off", "reboot", "power_cycle", "ac_cycle", "nmi", "reset_bmc", "cap_power", "uncap_power"],
     "force": NotRequired[bool],
+    "watts": NotRequired[int],
 })
 
 Prediction = TypedDict("Prediction", {

@@ -241,6 +241,17 @@ type Board interface {
 	Started() time.Time
 }
 
+// PowerLimiter is what a controller does that can limit what its server draws. Methods may be called at the same time.
+type PowerLimiter interface {
+	// PowerLimit returns the limit in watts that is set, and whether it is in force; ok is false for a board without.
+	PowerLimit() (watts float64, active, ok bool)
+	// SetPowerLimit sets it, from [LeastPowerLimit] on.
+	SetPowerLimit(watts float64, active bool, via, requestID string) error
+}
+
+// LeastPowerLimit is the lowest limit that a board takes, in watts.
+const LeastPowerLimit = 1500
+
 // Firmware is a part that has some.
 type Firmware struct {
 	ID, Name, Version string

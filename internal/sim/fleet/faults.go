@@ -21,6 +21,11 @@ func (f *Fleet) SetFeed(name string, live bool) error {
 	if !ok {
 		return fmt.Errorf("pdu %q: %w", name, ErrUnknown)
 	}
+	f.feed(p, live)
+	return nil
+}
+
+func (f *Fleet) feed(p *pdu, live bool) {
 	p.live = live
 	for _, s := range p.rack.servers {
 		for i := range s.psus {
@@ -36,7 +41,6 @@ func (f *Fleet) SetFeed(name string, live bool) error {
 			f.setSwitchPSU(sw, p.feed, func(u *psu) { u.input = p.live })
 		})
 	}
-	return nil
 }
 
 // SetPSU breaks a power supply of a server or a switch, or mends it.

@@ -32,6 +32,9 @@ type Config struct {
 	GPUs           int    `yaml:"gpus"` // of a server
 	Spines         int    `yaml:"spines"`
 	CRACs          int    `yaml:"cracs"`
+	// FeedWatts is what each PDU is rated for, as the inventory then says; one that carries more for a while trips. 0 is that nobody
+	// knows, and none trips.
+	FeedWatts float64 `yaml:"feed_watts"`
 	// Password of its controllers and switches; empty is [Password].
 	Password string `yaml:"password"`
 }
@@ -57,6 +60,9 @@ func (c Config) Validate() error {
 		if v.n < v.least || v.n > v.most {
 			return fmt.Errorf("%s is %d; it must be %d to %d", v.name, v.n, v.least, v.most)
 		}
+	}
+	if c.FeedWatts < 0 {
+		return fmt.Errorf("feed_watts is %g; it must not be negative", c.FeedWatts)
 	}
 	if c.Site == "" {
 		return errors.New("site is empty")
@@ -295,7 +301,8 @@ type pdu struct {
 	feed  int
 	rack  *rack
 	live  bool
-	stuck bool // its outlets say yes, and stay as they are
+	stuck bool          // its outlets say yes, and stay as they are
+	over  time.Duration // for how long it has carried more than it is rated for
 }
 
 type crac struct {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"strconv"
 
 	"auspex/schemas"
 )
@@ -25,7 +26,11 @@ func (f *Fleet) Topology() schemas.Topology {
 		add(rk.name, schemas.KindRack, f.cfg.Site, nil)
 		link(schemas.LinkCools, rk.crac.name, rk.name)
 		for i, p := range rk.pdus {
-			add(p.name, schemas.KindPDU, rk.name, map[string]string{schemas.AttrFeed: feedName[i]})
+			attrs := map[string]string{schemas.AttrFeed: feedName[i]}
+			if f.cfg.FeedWatts > 0 {
+				attrs[schemas.AttrRating] = strconv.FormatFloat(f.cfg.FeedWatts, 'f', -1, 64)
+			}
+			add(p.name, schemas.KindPDU, rk.name, attrs)
 		}
 		for _, s := range rk.servers {
 			f.serverResources(s, add, link)

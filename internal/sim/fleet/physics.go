@@ -83,6 +83,7 @@ func (f *Fleet) physics(d time.Duration) {
 	for _, sw := range f.switches {
 		f.stepSwitch(sw, dt)
 	}
+	f.watchFeeds(d)
 }
 
 func (f *Fleet) stepServer(s *server, dt float64) {
@@ -97,9 +98,10 @@ func (f *Fleet) stepServer(s *server, dt float64) {
 	flow = max(0.05, flow/fanCount/fanMaxRPM)
 
 	var board, hottest, busy float64
+	most, limited := s.share()
 	for i := range s.gpus {
 		g := &s.gpus[i]
-		f.stepGPU(s, g, dt, on && live > 0, flow)
+		f.stepGPU(s, g, dt, on && live > 0, flow, most, limited)
 		board += g.watts
 		busy += g.util
 		hottest = max(hottest, g.temp)
@@ -152,7 +154,7 @@ func (f *Fleet) stepServer(s *server, dt float64) {
 	f.watchTemperatures(s)
 }
 
-func (f *Fleet) stepGPU(s *server, g *gpu, dt float64, on bool, flow float64) {
+func (f *Fleet) stepGPU(s *server, g *gpu, dt float64, on bool, flow, most float64, limited bool) {
 	if !on {
 		g.util, g.watts, g.clock, g.reasons = 0, 0, 0, 0
 		g.temp = toward(g.temp, s.inlet, dt, 60)
@@ -175,6 +177,9 @@ func (f *Fleet) stepGPU(s *server, g *gpu, dt float64, on bool, flow float64) {
 	if s.brake {
 		limit = brakeWatts
 		g.reasons |= ReasonHWSlowdown | ReasonPowerBrake
+	}
+	if limited && most < limit {
+		limit = most
 	}
 	ratio := g.set.SMClock / maxClock
 	if g.temp > SlowdownC {

@@ -66,6 +66,7 @@ type server struct {
 	bmc   device.Fault
 	board board
 	boot  device.Boot
+	limit limit
 	skew  time.Duration
 
 	gpus []gpu

@@ -48,6 +48,7 @@ type ServerState struct {
 	Machine  string             `json:"machine_id,omitempty"`
 	Driver   string             `json:"driver,omitempty"`
 	Torn     bool               `json:"torn,omitempty"`
+	Limit    float64            `json:"power_limit,omitempty"` // watts, where one is in force
 }
 
 // Alarms are the conditions that a board controller has told and not taken back.
@@ -168,6 +169,9 @@ func (s *server) state() ServerState {
 		BIOS: maps.Clone(s.board.bios), Pending: maps.Clone(s.board.pending), Firmware: map[string]string{}, Started: s.board.started,
 		Machine: s.os.machine, Driver: s.os.driver, Torn: s.os.torn,
 	}
+	if s.limit.active {
+		out.Limit = s.limit.watts
+	}
 	for _, w := range s.board.firmware {
 		out.Firmware[w.ID] = w.Version
 	}
@@ -237,6 +241,7 @@ func (s *server) restore(v ServerState, lossy bool) {
 	}
 	s.redundant, s.brake, s.tempAlarm, s.starved = !v.Alarms.NotRedundant, v.Alarms.Brake, v.Alarms.Temperature, v.Alarms.Starved
 	s.sel, s.selNext, s.selEpoch = slices.Clone(v.Log), v.LogNext, v.LogEpoch
+	s.limit.watts, s.limit.active = v.Limit, v.Limit > 0
 	s.board.restore(&v)
 	if v.Machine != "" {
 		s.os = system{machine: v.Machine, driver: v.Driver, torn: v.Torn}
@@ -309,7 +314,7 @@ func (f *Fleet) Repair() []string {
 		if s.kept == nil {
 			continue
 		}
-		s.bmc, s.skew = device.Fault{}, 0
+		s.bmc, s.skew, s.limit = device.Fault{}, 0, limit{}
 		boot := s.host != hostUp || s.power != device.PowerOn
 		s.os.torn = false
 		s.starved = false // the boot is ours, at once

@@ -67,6 +67,9 @@ var commands = map[[2]byte]command{
 	{netLAN, 0x02}:   {4, privilegeOperator, (*Server).lanParameter},
 	{netGroup, 0x01}: {2, privilegeUser, (*Server).dcmiCapabilities},
 	{netGroup, 0x02}: {4, privilegeUser, (*Server).dcmiPower},
+	{netGroup, 0x03}: {3, privilegeUser, (*Server).dcmiLimit},
+	{netGroup, 0x04}: {15, privilegeOperator, (*Server).dcmiSetLimit},
+	{netGroup, 0x05}: {4, privilegeOperator, (*Server).dcmiActivate},
 
 	{netChassis, 0x00}: {0, privilegeUser, func(*Server, request) ([]byte, byte) { return []byte{0, 0x20, 0x20, 0x20, 0x20}, ccOK }},
 	{netChassis, 0x01}: {0, privilegeUser, (*Server).chassisStatus},
@@ -140,10 +143,10 @@ func (s *Server) run(fn, cmd byte, r request) ([]byte, byte) {
 		return nil, ccLength
 	}
 	data, cc := c.run(s, r)
-	if cc != ccOK {
+	if cc != ccOK && cc != ccNoLimit {
 		return nil, cc
 	}
-	return data, ccOK
+	return data, cc
 }
 
 // deviceID is Get Device ID (section 20.1).

@@ -41,6 +41,7 @@ type Server struct {
 	bootParams     map[byte][]byte // what is only stored and told again
 	local          net.IP          // where it answers
 	power          draw
+	limit          limit
 }
 
 // NewServer returns the interface of a controller; it does nothing before Serve.

@@ -16,6 +16,8 @@ const (
 	KindRecord   = "record"   // a record of an event log, as one protocol shows it
 	KindReset    = "reset"    // a BMC took a request to change the power; Type is "accepted" or "ignored"
 	KindUpdate   = "update"   // a BMC took an image to install; Code is part and version
+	KindLimit    = "limit"    // a board controller took a power limit; Code is it, Type as of a reset
+	KindTrip     = "trip"     // the breaker of a PDU opened; Value is what it carried, Limit what it is rated for, in watts
 	KindOutlet   = "outlet"   // a PDU took a request to switch an outlet; Code is the state, Type as of a reset
 	KindAct      = "act"      // the tools of a node agent were asked for Code, an act; Type is "begun", "done" or "failed"
 	KindInstall  = "install"  // an installation, Code is its workflow; Type is "netbooted", "passed", "unbootable", "begun", "done" or "failed"

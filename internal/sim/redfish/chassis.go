@@ -376,9 +376,19 @@ func (v *view) power(path string) object {
 	for i := range v.sensors {
 		if s := &v.sensors[i]; s.Part == "" && s.Kind == device.SensorPower {
 			id := strconv.Itoa(len(control))
-			control = append(control, object{
+			one := object{
 				"@odata.id": path + "#/PowerControl/" + id, "MemberId": id, "Name": s.Name, "PowerConsumedWatts": reading(s), "Status": sensorState(s),
-			})
+			}
+			if v.h.limiter != nil && len(control) == 0 {
+				if watts, active, ok := v.h.limiter.PowerLimit(); ok {
+					limit := object{"LimitInWatts": nil, "LimitException": "NoAction", "CorrectionInMs": 6000}
+					if active {
+						limit["LimitInWatts"] = number(watts)
+					}
+					one["PowerLimit"] = limit
+				}
+			}
+			control = append(control, one)
 		}
 	}
 	return object{

@@ -44,6 +44,7 @@ type problem struct {
 type handler struct {
 	b        device.BMC
 	board    device.Board // nil where the controller does nothing with its board
+	limiter  device.PowerLimiter
 	sessions sessions
 }
 
@@ -54,6 +55,7 @@ type handler struct {
 func NewHandler(b device.BMC) http.Handler {
 	h := &handler{b: b, sessions: sessions{byToken: map[string]*session{}}}
 	h.board, _ = b.(device.Board)
+	h.limiter, _ = b.(device.PowerLimiter)
 	return h
 }
 
@@ -181,11 +183,16 @@ func (h *handler) notAllowed(w http.ResponseWriter, path string) {
 	})
 }
 
+// writable tells what a PATCH may go to.
+func (h *handler) writable(path string) bool {
+	return path == systemPath || path == managerPath || path == biosNextPath && h.board != nil || path == powerPath && h.limiter != nil
+}
+
 func (h *handler) allowed(path string) string {
 	switch {
 	case path == sessionsPath:
 		return "GET, HEAD, POST"
-	case path == systemPath, path == managerPath, path == biosNextPath && h.board != nil:
+	case h.writable(path):
 		return "GET, HEAD, PATCH"
 	case strings.HasPrefix(path, sessionsPath+"/"):
 		return "GET, HEAD, DELETE"
@@ -212,7 +219,7 @@ func etag(doc object) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	writable, err := hash([]any{doc["Boot"], doc["Attributes"]})
+	writable, err := hash([]any{doc["Boot"], doc["Attributes"], limitOf(doc)})
 	return `W/"` + whole + "-" + writable + `"`, err
 }
 
@@ -395,7 +402,7 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request, body []byte) {
 }
 
 func (h *handler) patch(w http.ResponseWriter, r *http.Request, path string, body []byte) {
-	if path != systemPath && path != managerPath && (path != biosNextPath || h.board == nil) {
+	if !h.writable(path) {
 		if h.view().resource(path, query{top: -1}) == nil {
 			h.missing(w, path)
 			return
@@ -423,6 +430,8 @@ func (h *handler) patch(w http.ResponseWriter, r *http.Request, path string, bod
 		p = h.patchSystem(doc)
 	case biosNextPath:
 		p = h.patchBIOS(doc)
+	case powerPath:
+		p = h.patchPower(doc, r.Header.Get("X-Request-Id"))
 	default:
 		p = h.patchManager(doc)
 	}

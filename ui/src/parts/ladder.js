@@ -8,7 +8,7 @@ import { Shape, stepShape } from './status.js';
 
 /** One sentence with a verb: what a kind of action does to a target. */
 export const doText = (kind, target) => (known(`do.${kind}`) ? t(`do.${kind}`, { target }) : `${name('rung', kind)}: ${target}`);
-const OF_PARTS = new Set(['reset_gpu', 'validate', 'configure_gpu', 'replace', 'inspect_feed', 'inspect_cooling', 'inspect_cable', 'clean_optics', 'cap_power', 'notify_owner', 'observe']);
+const OF_PARTS = new Set(['reset_gpu', 'validate', 'configure_gpu', 'replace', 'inspect_feed', 'inspect_cooling', 'inspect_cable', 'clean_optics', 'cap_power', 'uncap_power', 'notify_owner', 'observe']);
 /** What one action does. Some act on the part, the others on the server that holds it. */
 export const actionText = (action) => doText(action.kind, (OF_PARTS.has(action.kind) && action.target) || action.server || action.target);
 
