@@ -28,6 +28,7 @@ const (
 	pathMetadata = "meta-data"
 	pathUserData = "user-data"
 	pathSession  = "token"
+	pathWipe     = "wipe"
 	pathUnknown  = "unknown" // it did not come to that
 )
 
@@ -60,6 +61,9 @@ var versions = []string{"2009-04-04", "latest"}
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
+	if s.wipe(w, r) {
+		return
+	}
 	record, how, path, refusal := s.caller(r)
 	if refusal != "" {
 		s.refuse(w, pathUnknown, refusal)

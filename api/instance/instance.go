@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/api/limit"
+	"auspex/internal/wipe"
 	"auspex/schemas"
 )
 
@@ -130,6 +131,9 @@ type Deps struct {
 	// Read writes into the audit that a server reads its user data, and how it is known. What
 	// cannot be written is not answered.
 	Read func(ctx context.Context, server, how string) error
+	// Wiped keeps what the workflow of a token found of the drives of its server, and says what that comes to. The error wraps
+	// [ErrUnknown] where the token is of none, and [wipe.ErrReport] where nobody can have found it; nil takes nothing.
+	Wiped func(ctx context.Context, token string, r *wipe.Report) (schemas.Wipe, error)
 }
 
 // Server answers. [Server.Run] starts it.
@@ -173,6 +177,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	for _, p := range []string{pathMetadata, pathUserData} {
 		s.asked.WithLabelValues(p, resultAnswered)
 	}
+	s.asked.WithLabelValues(pathWipe, resultAnswered)
 	for _, r := range []string{resultUnknown, resultToken, resultForwarded, resultFlood} {
 		s.asked.WithLabelValues(pathUnknown, r)
 	}
