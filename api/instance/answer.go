@@ -42,6 +42,7 @@ const (
 	resultAbsent    = "absent"    // there is nothing at that path
 	resultSecret    = "secret"    // its user data refers to a secret that cannot be handed out
 	resultFailed    = "failed"    // the stores did not answer
+	resultRefused   = "refused"   // a report of drives that nobody can have found
 )
 
 // Headers of session tokens (EC2 user guide, "Use the Instance Metadata Service", IMDSv2).

@@ -131,9 +131,10 @@ type Deps struct {
 	// Read writes into the audit that a server reads its user data, and how it is known. What
 	// cannot be written is not answered.
 	Read func(ctx context.Context, server, how string) error
-	// Wiped keeps what the workflow of a token found of the drives of its server, and says what that comes to. The error wraps
-	// [ErrUnknown] where the token is of none, and [wipe.ErrReport] where nobody can have found it; nil takes nothing.
-	Wiped func(ctx context.Context, token string, r *wipe.Report) (schemas.Wipe, error)
+	// Wiping finds the workflow that a token is of, and returns what keeps what it found of the drives of its server. The error
+	// wraps [ErrUnknown] where there is none; that of what is to be kept wraps [wipe.ErrReport] where nobody can have found it.
+	// nil takes nothing.
+	Wiping func(ctx context.Context, token string) (keep func(ctx context.Context, r *wipe.Report) (schemas.Wipe, error), err error)
 }
 
 // Server answers. [Server.Run] starts it.

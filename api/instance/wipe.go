@@ -3,18 +3,20 @@ package instance
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
 	"auspex/api/limit"
 	"auspex/internal/wipe"
+	"auspex/schemas"
 )
 
 // wipe takes what a workflow found of the drives of its server, and reports whether the request is of one. It is known by the
 // token of the workflow alone: by its address, or its own token, a server that is to be wiped could say that it was.
 func (s *Server) wipe(w http.ResponseWriter, r *http.Request) bool {
 	token, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if r.Method != http.MethodPost || r.URL.Path != wipe.Path || !given || s.deps.Wiped == nil {
+	if r.Method != http.MethodPost || r.URL.Path != wipe.Path || !given || s.deps.Wiping == nil {
 		return false
 	}
 	from, plain := s.source(r)
@@ -26,22 +28,25 @@ func (s *Server) wipe(w http.ResponseWriter, r *http.Request) bool {
 		s.refuse(w, pathUnknown, resultForwarded)
 		return true
 	}
-	var report wipe.Report
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, wipe.MaxReport))
-	d.DisallowUnknownFields()
-	bad := d.Decode(&report)
-	if bad != nil {
-		report = wipe.Report{} // who it is comes first
-	}
-	kept, err := s.deps.Wiped(r.Context(), token, &report)
-	switch {
-	case errors.Is(err, ErrUnknown):
+	keep, err := s.deps.Wiping(r.Context(), token)
+	if errors.Is(err, ErrUnknown) {
 		s.refuse(w, pathUnknown, resultToken)
-	case bad != nil || errors.Is(err, wipe.ErrReport):
-		if bad != nil {
-			err = bad
+		return true
+	}
+	var kept schemas.Wipe
+	if err == nil {
+		var report wipe.Report
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, wipe.MaxReport))
+		d.DisallowUnknownFields()
+		if err = d.Decode(&report); err != nil {
+			err = fmt.Errorf("%w: %w", wipe.ErrReport, err)
+		} else {
+			kept, err = keep(r.Context(), &report)
 		}
-		s.count(pathWipe, resultAbsent)
+	}
+	switch {
+	case errors.Is(err, wipe.ErrReport):
+		s.count(pathWipe, resultRefused)
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	case err != nil:
 		s.deps.Log.Warn("what was found of the drives of a server is not kept", "error", err)
