@@ -219,13 +219,20 @@ func Name(d *schemas.WipeDrive) string {
 	return name
 }
 
-// Findings says of each drive what was found, first of those that are not proven.
+// Findings says what was found of a few of the drives that are proven, or of those that are not.
 func Findings(drives []schemas.WipeDrive, proven bool) string {
+	const few = 4
 	var out []string
+	n := 0
 	for i := range drives {
 		if d := &drives[i]; d.Proven == proven {
-			out = append(out, Name(d)+": "+d.Detail)
+			if n++; n <= few {
+				out = append(out, Name(d)+": "+d.Detail)
+			}
 		}
+	}
+	if n > few {
+		out = append(out, fmt.Sprintf("and %d more", n-few))
 	}
 	return strings.Join(out, "; ")
 }
