@@ -71,7 +71,7 @@ func newSite(t testing.TB, servers int) *site {
 		t: t, db: db, given: allocations.New(db), estate: estate.New(db), flows: workflows.New(db), ids: map[string]string{}, outcome: map[string]string{},
 		blamed: map[string]schemas.Incident{}, works: map[string]schemas.Workload{}, config: allocator.DefaultConfig(),
 	}
-	s.config.Deploy, s.config.Cleanup, s.config.Poll = []string{"ready"}, []string{"wipe"}, 5*time.Millisecond
+	s.config.Deploy, s.config.Cleanup, s.config.Poll = []string{"ready"}, []string{"scrub"}, 5*time.Millisecond
 	inv := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
 	inv.Follow(s.estate)
 	s.must(inv.Open(t.Context()))
@@ -94,7 +94,7 @@ func newSite(t testing.TB, servers int) *site {
 }
 
 // Kinds implements steps.Driver.
-func (s *site) Kinds() []string { return []string{"ready", "wipe", steps.Install} }
+func (s *site) Kinds() []string { return []string{"ready", "scrub", steps.Install} }
 
 // Do implements steps.Driver.
 func (s *site) Do(_ context.Context, j steps.Job) (steps.Progress, error) {
@@ -263,7 +263,7 @@ func TestAnAllocationIsMadeReadyAndCleaned(t *testing.T) {
 		}
 		return nil
 	})
-	s.set("wipe", "wait")
+	s.set("scrub", "wait")
 	if _, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "gpu1 was slow"); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestAnAllocationIsMadeReadyAndCleaned(t *testing.T) {
 	if b, err := s.given.Get(t.Context(), a.ID); err != nil || b.Returned || b.Report != "gpu1 was slow" {
 		t.Errorf("%+v %v", b, err)
 	}
-	s.set("wipe", "")
+	s.set("scrub", "")
 	s.returned(a.ID)
 	if s.server("s0") != schemas.ServerReady || s.gpu("s0/gpu0").Status != schemas.GPUAvailable {
 		t.Errorf("s0 is %s", s.server("s0"))
@@ -369,7 +369,7 @@ func TestWhatACancelledWorkflowHadBegunIsEnded(t *testing.T) {
 	s.set("ready", "wait")
 	s.run("p1")
 	w, err := s.flows.Create(t.Context(), "li", schemas.Workflow{
-		ServerID: s.ids["s0"], Type: schemas.WorkflowValidate, Exclusive: true, Steps: []schemas.WorkflowStep{{Name: steps.Install}, {Name: "ready"}, {Name: "wipe"}},
+		ServerID: s.ids["s0"], Type: schemas.WorkflowValidate, Exclusive: true, Steps: []schemas.WorkflowStep{{Name: steps.Install}, {Name: "ready"}, {Name: "scrub"}},
 	})
 	s.must(err)
 	s.flow(w.ID, func(w *schemas.Workflow) bool { return w.Steps[1].Status == schemas.StepRunning })
@@ -395,7 +395,7 @@ func TestWhatACancelledWorkflowHadBegunIsEnded(t *testing.T) {
 	stops := slices.Clone(s.stops)
 	s.mu.Unlock()
 	for _, stop := range stops {
-		if stop != "1 install" && stop != "1 ready" && stop != "1 wipe" {
+		if stop != "1 install" && stop != "1 ready" && stop != "1 scrub" {
 			t.Errorf("%s was ended", stop)
 		}
 	}
@@ -442,7 +442,7 @@ func (s *site) installs(id, kind string) (out []map[string]string) {
 func TestADeploymentInstallsWhatIsPinned(t *testing.T) {
 	s := newSite(t, 4)
 	s.template("ubuntu")
-	s.config.Deploy, s.config.Cleanup, s.config.Install = []string{"install", "ready"}, []string{"install", "wipe"}, allocator.InstallPinned
+	s.config.Deploy, s.config.Cleanup, s.config.Install = []string{"install", "ready"}, []string{"install", "scrub"}, allocator.InstallPinned
 	s.pin("s0", "ubuntu", 1)
 	s.run("p1")
 
@@ -498,7 +498,7 @@ func TestADeploymentInstallsWhatIsPinned(t *testing.T) {
 func TestAServerIsInstalledForWhoAsksForIt(t *testing.T) {
 	s := newSite(t, 2)
 	s.template("ubuntu")
-	s.config.Deploy, s.config.Cleanup = []string{"install", "ready"}, []string{"install", "wipe"}
+	s.config.Deploy, s.config.Cleanup = []string{"install", "ready"}, []string{"install", "scrub"}
 	s.pin("s0", "ubuntu", 1)
 	s.pin("s1", "ubuntu", 1)
 	s.run("p1")
@@ -519,7 +519,7 @@ func TestAServerIsInstalledForWhoAsksForIt(t *testing.T) {
 
 func TestACleanupThatFailsKeepsTheServer(t *testing.T) {
 	s := newSite(t, 1)
-	s.set("wipe", "the disk does not answer")
+	s.set("scrub", "the disk does not answer")
 	s.run("p1")
 	a := s.becomes(s.take(s.whole("s0")).ID, schemas.AllocationActive)
 	_, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "")
@@ -537,7 +537,7 @@ func TestACleanupThatFailsKeepsTheServer(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// Once it is well, the same workflow is done again.
-	s.set("wipe", "")
+	s.set("scrub", "")
 	made, err := s.flows.Of(t.Context(), a.ID)
 	s.must(err)
 	last := made[len(made)-1]
@@ -650,13 +650,13 @@ func TestWhatIsBookedBegins(t *testing.T) {
 	later := s.whole("s0")
 	later.Start = now.End
 	second := s.take(later)
-	s.set("wipe", "wait")
+	s.set("scrub", "wait")
 	s.run("p1")
 	s.becomes(first.ID, schemas.AllocationCompleted)
 	s.until(second.ID, "waiting", func(a *schemas.Allocation) bool {
 		return strings.HasPrefix(a.Reason, "waits: ")
 	})
-	s.set("wipe", "")
+	s.set("scrub", "")
 	s.becomes(second.ID, schemas.AllocationActive)
 }
 

@@ -29,9 +29,9 @@ func (j *Job) ID() string {
 	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(name), 8).String()
 }
 
-// installs reports whether its workflow installs the server.
+// installs reports whether its workflow installs or wipes the server.
 func (j *Job) installs() bool {
-	return slices.ContainsFunc(j.Workflow.Steps, func(st schemas.WorkflowStep) bool { return st.Name == Install })
+	return slices.ContainsFunc(j.Workflow.Steps, func(st schemas.WorkflowStep) bool { return st.Name == Install || st.Name == Wipe })
 }
 
 // Progress is how far a step is.
@@ -60,8 +60,11 @@ type Stopper interface {
 // Install installs a server with the template that it is given, of its parameters With.
 const Install = "install"
 
+// Wipe has all that is on the drives of a server erased, and that proven.
+const Wipe = "wipe"
+
 // lasting are steps that take longer than others, at most.
-var lasting = map[string]time.Duration{Install: 2 * time.Hour, "reinstall": 2 * time.Hour}
+var lasting = map[string]time.Duration{Install: 2 * time.Hour, "reinstall": 2 * time.Hour, Wipe: 2 * time.Hour}
 
 // Within is how long a step may take, where others may take usual.
 func Within(name string, usual time.Duration) time.Duration { return max(usual, lasting[name]) }

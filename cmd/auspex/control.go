@@ -24,6 +24,7 @@ import (
 	"auspex/internal/store/maintenance"
 	"auspex/internal/store/provisioning"
 	"auspex/internal/store/validations"
+	"auspex/internal/store/wipes"
 	"auspex/schemas"
 )
 
@@ -72,6 +73,7 @@ func (s *stack) remediators() (map[string]control.Remediator, error) {
 		Log: s.log, Now: time.Now, Resource: func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) },
 		Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(), Outlets: outlets(s.inv),
 		Installs: installs{s.inv, estate.New(s.db), provisioning.New(s.db)}, Validations: kept{s, s.hot, validations.New(s.db)},
+		Wipes: wiped{wipes.New(s.db, time.Now)},
 	})
 }
 
