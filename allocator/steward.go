@@ -76,7 +76,7 @@ func DefaultConfig() Config {
 		Deploy:  []string{"idle", "power_on", "set_boot", steps.Install, "telemetry", "health"},
 		Cleanup: []string{"idle", "health", steps.Wipe, steps.Install, "telemetry", "health"},
 		Install: InstallAsked, Wipe: Wipe{Of: WipeInstalled},
-		Look:    []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
+		Look: []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
 	}
 }
 
@@ -317,7 +317,7 @@ func (s *Steward) wipes(ctx context.Context, a *schemas.Allocation, server, kind
 		}
 		if !slices.ContainsFunc(made, func(w schemas.Workflow) bool {
 			return w.ServerID == server && w.Type == schemas.WorkflowDeploy && slices.ContainsFunc(w.Steps, func(st schemas.WorkflowStep) bool {
-				return st.Name == steps.Install && !st.StartedAt.IsZero()
+				return st.Name == steps.Install && (!st.StartedAt.IsZero() || w.Attempt > 1)
 			})
 		}) {
 			return nil, nil
@@ -333,7 +333,11 @@ func (s *Steward) wipes(ctx context.Context, a *schemas.Allocation, server, kind
 			return nil, err
 		}
 	}
-	return steps.InstallWith(&in)
+	with, err := steps.InstallWith(&in)
+	if in.TemplateVersion == 0 { // there is none, which control says
+		delete(with, "version")
+	}
+	return with, err
 }
 
 // pending brings an allocation whose time has come to its user.

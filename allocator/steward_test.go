@@ -94,7 +94,7 @@ func newSite(t testing.TB, servers int) *site {
 }
 
 // Kinds implements steps.Driver.
-func (s *site) Kinds() []string { return []string{"ready", "scrub", steps.Install} }
+func (s *site) Kinds() []string { return []string{"ready", "scrub", steps.Install, steps.Wipe} }
 
 // Do implements steps.Driver.
 func (s *site) Do(_ context.Context, j steps.Job) (steps.Progress, error) {
@@ -151,6 +151,13 @@ func (s *site) run(holder string) (stop func()) {
 			said, err := provisioning.New(s.db).Overrides(ctx, []string{server})
 			o := said[server]
 			return o.Template, o.TemplateVersion, err
+		},
+		Latest: func(ctx context.Context, template string) (int64, error) {
+			t, err := provisioning.New(s.db).Template(ctx, template)
+			if errors.Is(err, entity.ErrNone) {
+				return 0, nil
+			}
+			return t.Version, err
 		},
 		Post: func(_ context.Context, ev schemas.Event) error {
 			s.mu.Lock()
@@ -513,6 +520,99 @@ func TestAServerIsInstalledForWhoAsksForIt(t *testing.T) {
 		s.returned(a.ID)
 		if n, m := len(s.installs(a.ID, schemas.WorkflowDeploy)), len(s.installs(a.ID, schemas.WorkflowCleanup)); n != want || m != want {
 			t.Errorf("%s was installed %d times, and %d after it; want %d", server, n, m, want)
+		}
+	}
+}
+
+// A server comes back wiped, before it is installed anew, where the site names a template for that: after an allocation for which it
+// was installed, or after each; and one that is not proven to be is nobody's.
+func TestAServerIsWipedWhenItComesBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		wipe      allocator.Wipe
+		installed bool
+		part      bool // of a server
+		want      []string
+		with      map[string]string
+	}{
+		"nobody says so":         {allocator.Wipe{Of: allocator.WipeAll}, true, false, []string{"install", "scrub"}, nil},
+		"after an installation":  {allocator.Wipe{Template: "wipe", Of: allocator.WipeInstalled}, true, false, []string{"wipe", "install", "scrub"}, map[string]string{"template": "wipe", "version": "2"}},
+		"after none":             {allocator.Wipe{Template: "wipe", Of: allocator.WipeInstalled}, false, false, []string{"scrub"}, nil},
+		"after each":             {allocator.Wipe{Template: "wipe", Version: 1, Of: allocator.WipeAll, Parameters: map[string]string{"minutes": "9"}}, false, false, []string{"wipe", "scrub"}, map[string]string{"template": "wipe", "version": "1", "parameters.minutes": "9"}},
+		"of a server of others":  {allocator.Wipe{Template: "wipe", Of: allocator.WipeAll}, false, true, []string{"scrub"}, nil},
+		"with what there is not": {allocator.Wipe{Template: "wpie", Of: allocator.WipeAll}, false, false, []string{"wipe", "scrub"}, map[string]string{"template": "wpie"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, 1)
+			s.template("ubuntu")
+			s.template("wipe")
+			s.pin("s0", "ubuntu", 1)
+			s.config.Deploy, s.config.Cleanup, s.config.Wipe = []string{"install", "ready"}, []string{"wipe", "install", "scrub"}, tc.wipe
+			s.must(s.config.Validate())
+			s.run("p1")
+			d := s.whole("s0")
+			if tc.installed {
+				d.Install = schemas.Install{Template: "ubuntu", TemplateVersion: 1}
+			}
+			if tc.part {
+				d = allocations.Draft{Purpose: "x", Parts: []allocations.Part{{Server: s.ids["s0"], GPUs: []string{s.ids["s0/gpu0"]}}}}
+			}
+			if !tc.part {
+				s.set("wipe", "one drive holds data")
+			}
+			a := s.becomes(s.take(d).ID, schemas.AllocationActive)
+			_, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "")
+			s.must(err)
+			wiped := slices.Contains(tc.want, "wipe")
+			if wiped {
+				waittest.Until(t, func() error {
+					made, err := s.flows.Of(t.Context(), a.ID)
+					if err == nil && !slices.ContainsFunc(made, func(w schemas.Workflow) bool {
+						return w.Type == schemas.WorkflowCleanup && w.Status == schemas.WorkflowFailed
+					}) {
+						err = fmt.Errorf("no cleaning has failed: %+v", made)
+					}
+					return err
+				})
+				if is, err := s.given.Get(t.Context(), a.ID); err != nil || is.Returned || s.server("s0") != schemas.ServerError {
+					t.Errorf("what holds data is given back: %+v %v, %s", is, err, s.server("s0"))
+				}
+				s.set("wipe", "")
+				_, err := allocator.NewService(s.config, allocator.ServiceDeps{Allocations: s.given, Estate: s.estate, Workflows: s.flows, Wake: func() {}}).
+					Rerun(t.Context(), "li", schemas.WorkflowCleanup, a.ID, s.ids["s0"])
+				s.must(err)
+			}
+			s.returned(a.ID)
+			made, err := s.flows.Of(t.Context(), a.ID)
+			s.must(err)
+			var got []string
+			for _, w := range made {
+				for _, st := range w.Steps {
+					if w.Type == schemas.WorkflowCleanup {
+						got = append(got, st.Name)
+						if d := cmp.Diff(tc.with, st.With); st.Name == "wipe" && d != "" {
+							t.Error(d)
+						}
+					}
+				}
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestAConfigurationThatWipesNothingIsNamed(t *testing.T) {
+	for want, change := range map[string]func(c *allocator.Config){
+		`wipe.of is "some"`:        func(c *allocator.Config) { c.Wipe.Of = "some" },
+		"wipe.version is -1":       func(c *allocator.Config) { c.Wipe.Template, c.Wipe.Version = "wipe", -1 },
+		"wipe.template is missing": func(c *allocator.Config) { c.Wipe.Parameters = map[string]string{"a": "b"} },
+		"cleanup has no step wipe": func(c *allocator.Config) { c.Wipe.Template, c.Cleanup = "wipe", []string{"idle"} },
+	} {
+		c := allocator.DefaultConfig()
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
 		}
 	}
 }
