@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -110,9 +111,7 @@ func newComputer(t *testing.T) *computer {
 // run is what the action ends with, and what it prints.
 func (c *computer) run(env map[string]string) (int, string) {
 	all := map[string]string{envURL: c.url, envToken: "t0k3n", envBlocks: "300"}
-	for k, v := range env {
-		all[k] = v
-	}
+	maps.Copy(all, env)
 	var out bytes.Buffer
 	code := c.main(c.t.Context(), func(name string) string { return all[name] }, &out, &out)
 	if strings.Contains(out.String(), "t0k3n") {

@@ -2,7 +2,7 @@ package wipes_test
 
 import (
 	"errors"
-	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -107,7 +107,7 @@ func TestWhatWasToldIsKept(t *testing.T) {
 		t.Errorf("%+v %v", page, err)
 	}
 	for n := range wipes.Most - 2 {
-		if _, err := put("a", fmt.Sprint(n), false); err != nil {
+		if _, err := put("a", strconv.Itoa(n), false); err != nil {
 			t.Fatal(err)
 		}
 	}
