@@ -41,6 +41,7 @@ type Config struct {
 	// Install says for which allocations whole servers are installed, which writes over their disk: asked, those that
 	// name a template, or pinned, also others, of servers to which one is pinned.
 	Install  string        `yaml:"install"`
+	Wipe     Wipe          `yaml:"wipe"`
 	StepTime time.Duration `yaml:"step_time"` // for one step; an installation has at least two hours
 	Notice   time.Duration `yaml:"notice"`    // before the end of an allocation, for its user
 	Grace    time.Duration `yaml:"grace"`     // for what is booked to become free
@@ -54,13 +55,29 @@ const (
 	InstallPinned = "pinned" // and of others, where a template is pinned to the server
 )
 
+// Wipe says how whole servers are wiped when they come back, which destroys what is on all of their drives. Without a template
+// none is.
+type Wipe struct {
+	Template   string            `yaml:"template"`
+	Version    int64             `yaml:"version"`    // 0 is the latest when the cleaning begins
+	Parameters map[string]string `yaml:"parameters"` // of the template; a secret is secret:NAME
+	// Of says after which allocations: installed, those for which the server was installed, or all.
+	Of string `yaml:"of"`
+}
+
+// The values of Wipe.Of.
+const (
+	WipeInstalled = "installed"
+	WipeAll       = "all"
+)
+
 // DefaultConfig looks at what every site has read.
 func DefaultConfig() Config {
 	return Config{
 		Deploy:  []string{steps.Drain, "idle", "power_on", "set_boot", steps.Install, "telemetry", "health"},
-		Cleanup: []string{"health", steps.Drain, "idle", steps.Install, "telemetry", "health", steps.Uncordon},
-		Install: InstallAsked,
-		Look:    []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
+		Cleanup: []string{"health", steps.Drain, "idle", steps.Wipe, steps.Install, "telemetry", "health", steps.Uncordon},
+		Install: InstallAsked, Wipe: Wipe{Of: WipeInstalled},
+		Look: []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
 	}
 }
 
@@ -73,6 +90,18 @@ func (c *Config) Validate() error {
 	}
 	if c.Install != InstallAsked && c.Install != InstallPinned {
 		return fmt.Errorf("install is %q; want %s or %s", c.Install, InstallAsked, InstallPinned)
+	}
+	if c.Wipe.Of != WipeInstalled && c.Wipe.Of != WipeAll {
+		return fmt.Errorf("wipe.of is %q; want %s or %s", c.Wipe.Of, WipeInstalled, WipeAll)
+	}
+	if c.Wipe.Version < 0 {
+		return fmt.Errorf("wipe.version is %d; want a version of the template, or 0 for its latest", c.Wipe.Version)
+	}
+	if c.Wipe.Template == "" && (c.Wipe.Version > 0 || len(c.Wipe.Parameters) > 0) {
+		return errors.New("wipe.template is missing: nothing is wiped without it")
+	}
+	if c.Wipe.Template != "" && !slices.Contains(c.Cleanup, steps.Wipe) {
+		return errors.New("wipe.template is set, and cleanup has no step wipe")
 	}
 	if c.Notice < 0 {
 		return fmt.Errorf("notice is %s; it must not be negative", c.Notice)
@@ -111,6 +140,8 @@ type Deps struct {
 	// Installs returns the template that is pinned to a server, by its id, and the version of it that is installed now; ""
 	// where none is, or nobody installs servers.
 	Installs func(ctx context.Context, server string) (template string, version int64, err error)
+	// Latest is the version of a template that is the latest now, 0 where there is none.
+	Latest func(ctx context.Context, template string) (int64, error)
 	// Wake makes workflows that wait begin.
 	Wake    func()
 	Log     *slog.Logger
@@ -222,25 +253,30 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 		names = slices.DeleteFunc(slices.Clone(names), steps.OfServer)
 	}
 	todo := stepsOf(names)
-	if slices.Contains(names, steps.Install) {
+	if slices.Contains(names, steps.Install) || slices.Contains(names, steps.Wipe) {
 		made, err := s.d.Workflows.Of(ctx, a.ID)
 		if err != nil {
 			return nil, err
 		}
 		made = slices.DeleteFunc(made, func(w schemas.Workflow) bool { return w.ServerID != server || w.Type != schemas.WorkflowDeploy })
-		with, err := s.installs(ctx, a, server, kind, made)
-		if err != nil {
-			return nil, err
-		}
-		for i := range todo {
-			if todo[i].Name == steps.Install {
-				todo[i].With = with
-			}
-		}
 		drained := slices.ContainsFunc(made, func(w schemas.Workflow) bool { return w.Step(steps.Drain) != nil })
+		for i := range todo {
+			switch st := &todo[i]; st.Name {
+			case steps.Install:
+				st.With, err = s.installs(ctx, a, server, kind, made)
+			case steps.Wipe:
+				st.With, err = s.wipes(ctx, kind, made)
+			default:
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			drained = drained || todo[i].With != nil
+		}
 		todo = slices.DeleteFunc(todo, func(st schemas.WorkflowStep) bool {
-			around := st.Name == steps.Drain || st.Name == steps.Uncordon
-			return with == nil && (st.Name == steps.Install || around && !drained)
+			writes := st.Name == steps.Install || st.Name == steps.Wipe
+			return writes && st.With == nil || (st.Name == steps.Drain || st.Name == steps.Uncordon) && !drained
 		})
 	}
 	w, err = s.d.Workflows.Create(ctx, actor, schemas.Workflow{ID: id, AllocationID: a.ID, ServerID: server, Type: kind, Exclusive: exclusive, Steps: todo})
@@ -271,6 +307,36 @@ func (s *Steward) installs(ctx context.Context, a *schemas.Allocation, server, k
 		return nil, err
 	}
 	return steps.InstallWith(&schemas.Install{Template: template, TemplateVersion: version})
+}
+
+// wipes are the parameters of the step that wipes a server, nil where none does: what the site says, after an allocation whose
+// deployments, those made, have begun to install it, or after each. Where control cannot do it the step fails, and the server is nobody's.
+func (s *Steward) wipes(ctx context.Context, kind string, made []schemas.Workflow) (map[string]string, error) {
+	c := &s.cfg.Wipe
+	if c.Template == "" || kind != schemas.WorkflowCleanup {
+		return nil, nil
+	}
+	if c.Of != WipeAll && !slices.ContainsFunc(made, func(w schemas.Workflow) bool {
+		st := w.Step(steps.Install)
+		return st != nil && (!st.StartedAt.IsZero() || w.Attempt > 1)
+	}) {
+		return nil, nil
+	}
+	in := schemas.Install{Template: c.Template, TemplateVersion: c.Version, Parameters: map[string]any{}}
+	for name, v := range c.Parameters {
+		in.Parameters[name] = v
+	}
+	if in.TemplateVersion == 0 {
+		var err error
+		if in.TemplateVersion, err = s.d.Latest(ctx, in.Template); err != nil {
+			return nil, err
+		}
+	}
+	with, err := steps.InstallWith(&in)
+	if in.TemplateVersion == 0 { // there is none, which control says
+		delete(with, "version")
+	}
+	return with, err
 }
 
 // pending brings an allocation whose time has come to its user.

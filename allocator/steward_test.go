@@ -71,7 +71,7 @@ func newSite(t testing.TB, servers int) *site {
 		t: t, db: db, given: allocations.New(db), estate: estate.New(db), flows: workflows.New(db), ids: map[string]string{}, outcome: map[string]string{},
 		blamed: map[string]schemas.Incident{}, works: map[string]schemas.Workload{}, config: allocator.DefaultConfig(),
 	}
-	s.config.Deploy, s.config.Cleanup, s.config.Poll = []string{"ready"}, []string{"wipe"}, 5*time.Millisecond
+	s.config.Deploy, s.config.Cleanup, s.config.Poll = []string{"ready"}, []string{"scrub"}, 5*time.Millisecond
 	inv := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
 	inv.Follow(s.estate)
 	s.must(inv.Open(t.Context()))
@@ -95,7 +95,7 @@ func newSite(t testing.TB, servers int) *site {
 
 // Kinds implements steps.Driver.
 func (s *site) Kinds() []string {
-	return []string{"ready", "wipe", steps.Drain, steps.Install, steps.Uncordon}
+	return []string{"ready", "scrub", steps.Drain, steps.Install, steps.Uncordon, steps.Wipe}
 }
 
 // Do implements steps.Driver.
@@ -153,6 +153,13 @@ func (s *site) run(holder string) (stop func()) {
 			said, err := provisioning.New(s.db).Overrides(ctx, []string{server})
 			o := said[server]
 			return o.Template, o.TemplateVersion, err
+		},
+		Latest: func(ctx context.Context, template string) (int64, error) {
+			t, err := provisioning.New(s.db).Template(ctx, template)
+			if errors.Is(err, entity.ErrNone) {
+				return 0, nil
+			}
+			return t.Version, err
 		},
 		Post: func(_ context.Context, ev schemas.Event) error {
 			s.mu.Lock()
@@ -265,7 +272,7 @@ func TestAnAllocationIsMadeReadyAndCleaned(t *testing.T) {
 		}
 		return nil
 	})
-	s.set("wipe", "wait")
+	s.set("scrub", "wait")
 	if _, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "gpu1 was slow"); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +285,7 @@ func TestAnAllocationIsMadeReadyAndCleaned(t *testing.T) {
 	if b, err := s.given.Get(t.Context(), a.ID); err != nil || b.Returned || b.Report != "gpu1 was slow" {
 		t.Errorf("%+v %v", b, err)
 	}
-	s.set("wipe", "")
+	s.set("scrub", "")
 	s.returned(a.ID)
 	if s.server("s0") != schemas.ServerReady || s.gpu("s0/gpu0").Status != schemas.GPUAvailable {
 		t.Errorf("s0 is %s", s.server("s0"))
@@ -371,7 +378,7 @@ func TestWhatACancelledWorkflowHadBegunIsEnded(t *testing.T) {
 	s.set("ready", "wait")
 	s.run("p1")
 	w, err := s.flows.Create(t.Context(), "li", schemas.Workflow{
-		ServerID: s.ids["s0"], Type: schemas.WorkflowValidate, Exclusive: true, Steps: []schemas.WorkflowStep{{Name: steps.Install}, {Name: "ready"}, {Name: "wipe"}},
+		ServerID: s.ids["s0"], Type: schemas.WorkflowValidate, Exclusive: true, Steps: []schemas.WorkflowStep{{Name: steps.Install}, {Name: "ready"}, {Name: "scrub"}},
 	})
 	s.must(err)
 	s.flow(w.ID, func(w *schemas.Workflow) bool { return w.Steps[1].Status == schemas.StepRunning })
@@ -397,7 +404,7 @@ func TestWhatACancelledWorkflowHadBegunIsEnded(t *testing.T) {
 	stops := slices.Clone(s.stops)
 	s.mu.Unlock()
 	for _, stop := range stops {
-		if stop != "1 install" && stop != "1 ready" && stop != "1 wipe" {
+		if stop != "1 install" && stop != "1 ready" && stop != "1 scrub" {
 			t.Errorf("%s was ended", stop)
 		}
 	}
@@ -444,7 +451,7 @@ func (s *site) installs(id, kind string) (out []map[string]string) {
 func TestADeploymentInstallsWhatIsPinned(t *testing.T) {
 	s := newSite(t, 4)
 	s.template("ubuntu")
-	s.config.Deploy, s.config.Cleanup, s.config.Install = []string{"install", "ready"}, []string{"install", "wipe"}, allocator.InstallPinned
+	s.config.Deploy, s.config.Cleanup, s.config.Install = []string{"install", "ready"}, []string{"install", "scrub"}, allocator.InstallPinned
 	s.pin("s0", "ubuntu", 1)
 	s.run("p1")
 
@@ -500,14 +507,14 @@ func TestADeploymentInstallsWhatIsPinned(t *testing.T) {
 func TestAServerIsInstalledForWhoAsksForIt(t *testing.T) {
 	s := newSite(t, 3)
 	s.template("ubuntu")
-	s.config.Deploy, s.config.Cleanup = []string{"drain", "install", "ready"}, []string{"drain", "install", "wipe", "uncordon"}
+	s.config.Deploy, s.config.Cleanup = []string{"drain", "install", "ready"}, []string{"drain", "install", "scrub", "uncordon"}
 	s.pin("s0", "ubuntu", 1)
 	s.pin("s1", "ubuntu", 1)
 	s.pin("s2", "ubuntu", 1)
 	s.run("p1")
 	// A server whose pin is taken away meanwhile is not installed anew, and given back to its scheduler all the same.
 	for server, want := range map[string]string{
-		"s0": "ready, wipe", "s1": "drain, install, ready, drain, install, wipe, uncordon", "s2": "drain, install, ready, drain, wipe, uncordon",
+		"s0": "ready, scrub", "s1": "drain, install, ready, drain, install, scrub, uncordon", "s2": "drain, install, ready, drain, scrub, uncordon",
 	} {
 		d := s.whole(server)
 		if server != "s0" {
@@ -537,9 +544,102 @@ func TestAServerIsInstalledForWhoAsksForIt(t *testing.T) {
 	}
 }
 
+// A server comes back wiped, before it is installed anew, where the site names a template for that: after an allocation for which it
+// was installed, or after each; and one that is not proven to be is nobody's.
+func TestAServerIsWipedWhenItComesBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		wipe      allocator.Wipe
+		installed bool
+		part      bool // of a server
+		want      []string
+		with      map[string]string
+	}{
+		"nobody says so":         {allocator.Wipe{Of: allocator.WipeAll}, true, false, []string{"install", "scrub"}, nil},
+		"after an installation":  {allocator.Wipe{Template: "wipe", Of: allocator.WipeInstalled}, true, false, []string{"wipe", "install", "scrub"}, map[string]string{"template": "wipe", "version": "2"}},
+		"after none":             {allocator.Wipe{Template: "wipe", Of: allocator.WipeInstalled}, false, false, []string{"scrub"}, nil},
+		"after each":             {allocator.Wipe{Template: "wipe", Version: 1, Of: allocator.WipeAll, Parameters: map[string]string{"minutes": "9"}}, false, false, []string{"wipe", "scrub"}, map[string]string{"template": "wipe", "version": "1", "parameters.minutes": "9"}},
+		"of a server of others":  {allocator.Wipe{Template: "wipe", Of: allocator.WipeAll}, false, true, []string{"scrub"}, nil},
+		"with what there is not": {allocator.Wipe{Template: "wpie", Of: allocator.WipeAll}, false, false, []string{"wipe", "scrub"}, map[string]string{"template": "wpie"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, 1)
+			s.template("ubuntu")
+			s.template("wipe")
+			s.pin("s0", "ubuntu", 1)
+			s.config.Deploy, s.config.Cleanup, s.config.Wipe = []string{"install", "ready"}, []string{"wipe", "install", "scrub"}, tc.wipe
+			s.must(s.config.Validate())
+			s.run("p1")
+			d := s.whole("s0")
+			if tc.installed {
+				d.Install = schemas.Install{Template: "ubuntu", TemplateVersion: 1}
+			}
+			if tc.part {
+				d = allocations.Draft{Purpose: "x", Parts: []allocations.Part{{Server: s.ids["s0"], GPUs: []string{s.ids["s0/gpu0"]}}}}
+			}
+			if !tc.part {
+				s.set("wipe", "one drive holds data")
+			}
+			a := s.becomes(s.take(d).ID, schemas.AllocationActive)
+			_, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "")
+			s.must(err)
+			wiped := slices.Contains(tc.want, "wipe")
+			if wiped {
+				waittest.Until(t, func() error {
+					made, err := s.flows.Of(t.Context(), a.ID)
+					if err == nil && !slices.ContainsFunc(made, func(w schemas.Workflow) bool {
+						return w.Type == schemas.WorkflowCleanup && w.Status == schemas.WorkflowFailed
+					}) {
+						err = fmt.Errorf("no cleaning has failed: %+v", made)
+					}
+					return err
+				})
+				if is, err := s.given.Get(t.Context(), a.ID); err != nil || is.Returned || s.server("s0") != schemas.ServerError {
+					t.Errorf("what holds data is given back: %+v %v, %s", is, err, s.server("s0"))
+				}
+				s.set("wipe", "")
+				_, err := allocator.NewService(s.config, allocator.ServiceDeps{Allocations: s.given, Estate: s.estate, Workflows: s.flows, Wake: func() {}}).
+					Rerun(t.Context(), "li", schemas.WorkflowCleanup, a.ID, s.ids["s0"])
+				s.must(err)
+			}
+			s.returned(a.ID)
+			made, err := s.flows.Of(t.Context(), a.ID)
+			s.must(err)
+			var got []string
+			for _, w := range made {
+				for _, st := range w.Steps {
+					if w.Type == schemas.WorkflowCleanup {
+						got = append(got, st.Name)
+						if d := cmp.Diff(tc.with, st.With); st.Name == "wipe" && d != "" {
+							t.Error(d)
+						}
+					}
+				}
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestAConfigurationThatWipesNothingIsNamed(t *testing.T) {
+	for want, change := range map[string]func(c *allocator.Config){
+		`wipe.of is "some"`:        func(c *allocator.Config) { c.Wipe.Of = "some" },
+		"wipe.version is -1":       func(c *allocator.Config) { c.Wipe.Template, c.Wipe.Version = "wipe", -1 },
+		"wipe.template is missing": func(c *allocator.Config) { c.Wipe.Parameters = map[string]string{"a": "b"} },
+		"cleanup has no step wipe": func(c *allocator.Config) { c.Wipe.Template, c.Cleanup = "wipe", []string{"idle"} },
+	} {
+		c := allocator.DefaultConfig()
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
 func TestACleanupThatFailsKeepsTheServer(t *testing.T) {
 	s := newSite(t, 1)
-	s.set("wipe", "the disk does not answer")
+	s.set("scrub", "the disk does not answer")
 	s.run("p1")
 	a := s.becomes(s.take(s.whole("s0")).ID, schemas.AllocationActive)
 	_, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "")
@@ -557,7 +657,7 @@ func TestACleanupThatFailsKeepsTheServer(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// Once it is well, the same workflow is done again.
-	s.set("wipe", "")
+	s.set("scrub", "")
 	made, err := s.flows.Of(t.Context(), a.ID)
 	s.must(err)
 	last := made[len(made)-1]
@@ -670,13 +770,13 @@ func TestWhatIsBookedBegins(t *testing.T) {
 	later := s.whole("s0")
 	later.Start = now.End
 	second := s.take(later)
-	s.set("wipe", "wait")
+	s.set("scrub", "wait")
 	s.run("p1")
 	s.becomes(first.ID, schemas.AllocationCompleted)
 	s.until(second.ID, "waiting", func(a *schemas.Allocation) bool {
 		return strings.HasPrefix(a.Reason, "waits: ")
 	})
-	s.set("wipe", "")
+	s.set("scrub", "")
 	s.becomes(second.ID, schemas.AllocationActive)
 }
 

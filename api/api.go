@@ -48,6 +48,7 @@ import (
 	"auspex/internal/store/records"
 	"auspex/internal/store/requests"
 	"auspex/internal/store/validations"
+	"auspex/internal/store/wipes"
 	"auspex/internal/store/workflows"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -278,6 +279,7 @@ type Deps struct {
 	// Provisioning is how systems are installed.
 	Provisioning *provisioning.Store
 	Validations  *validations.Store
+	Wipes        *wipes.Store
 	// Contacts is which agents are lost, and Tunnel where they dial in, if this process
 	// lets them.
 	Contacts   Contacts

@@ -23,6 +23,7 @@ import (
 	"auspex/internal/store/provisioning"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/validations"
+	"auspex/internal/store/wipes"
 	"auspex/schemas"
 )
 
@@ -35,15 +36,16 @@ type holdings struct {
 
 	provisioning *provisioning.Store
 	validations  *validations.Store
+	wipes        *wipes.Store
 }
 
 // holdings are there where this process keeps the inventory.
 func (s *Server) holdings() (*holdings, error) {
 	d := &s.deps
-	if d.Configs == nil || d.Registry == nil || d.Provisioning == nil || d.Validations == nil {
+	if d.Configs == nil || d.Registry == nil || d.Provisioning == nil || d.Validations == nil || d.Wipes == nil {
 		return nil, problem{http.StatusServiceUnavailable, "no_estate", "This console keeps no servers to give.", "Run a role that has the inventory."}
 	}
-	return &holdings{d.Estate, d.Allocations, d.Configs, d.Registry, d.Provisioning, d.Validations}, nil
+	return &holdings{d.Estate, d.Allocations, d.Configs, d.Registry, d.Provisioning, d.Validations, d.Wipes}, nil
 }
 
 // editor is the estate for a caller who may change it.

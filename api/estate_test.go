@@ -33,6 +33,7 @@ import (
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
 	"auspex/internal/store/validations"
+	"auspex/internal/store/wipes"
 	"auspex/internal/store/workflows"
 	"auspex/schemas"
 )
@@ -53,7 +54,7 @@ func withEstate(t *testing.T, racks int) option {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.Inventory, d.Registry, d.Configs, d.Provisioning, d.Validations = inv, inv, configs.New(db), provisioning.New(db), validations.New(db)
+		d.Inventory, d.Registry, d.Configs, d.Provisioning, d.Validations, d.Wipes = inv, inv, configs.New(db), provisioning.New(db), validations.New(db), wipes.New(db, time.Now)
 	}
 }
 
@@ -794,7 +795,7 @@ func BenchmarkListOfGPUs(b *testing.B) {
 	cfg.Listen = "127.0.0.1:0"
 	s, err := api.New(cfg, api.Deps{
 		Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), DB: db, Records: records.New(db), People: people.New(db), Answers: answers.New(db),
-		Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Configs: configs.New(db), Provisioning: provisioning.New(db), Validations: validations.New(db), Registry: inv, Inventory: inv,
+		Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Configs: configs.New(db), Provisioning: provisioning.New(db), Validations: validations.New(db), Wipes: wipes.New(db, time.Now), Registry: inv, Inventory: inv,
 	})
 	if err != nil {
 		b.Fatal(err)

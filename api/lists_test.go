@@ -45,7 +45,7 @@ func TestListsAreSortedOverTheirPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Lists of few, which come as a whole or by numbers of their own.
-	whole := []string{"getDiscovery", "listServerConfigs", "listServerValidations", "listGPUConfigs", "search", "listServerGPUs", "listUserAllocations"}
+	whole := []string{"getDiscovery", "listServerConfigs", "listServerValidations", "listServerWipes", "listGPUConfigs", "search", "listServerGPUs", "listUserAllocations"}
 	sorted := 0
 	for path, item := range doc.Paths.Map() {
 		op := item.Get

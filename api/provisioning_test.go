@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"auspex/api"
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/cmdb"
 	"auspex/internal/store/validations"
+	"auspex/internal/store/wipes"
 	"auspex/schemas"
 )
 
@@ -247,6 +249,35 @@ func TestTheValidationsOfAServer(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	refusal(t, "no such server", w.do(t, access.RoleViewer, http.MethodGet, "servers/none/validations", "", ""), http.StatusNotFound, "not_found", "")
+}
+
+// What was found of the drives of a server is listed as it was told, the last time first, page by page.
+func TestTheWipesOfAServer(t *testing.T) {
+	w := start(t, false, withEstate(t, 2))
+	list := func(query string) apigen.WipeList {
+		return got[apigen.WipeList](t, w.do(t, access.RoleViewer, http.MethodGet, "servers/gpu-r01-01/wipes"+query, "", ""), http.StatusOK)
+	}
+	if l := list(""); l.Items == nil || len(l.Items) != 0 || l.Next != "" {
+		t.Errorf("%+v", l)
+	}
+	server := got[schemas.Server](t, w.do(t, access.RoleViewer, http.MethodGet, "servers/gpu-r01-01", "", ""), http.StatusOK).ID
+	for _, action := range []string{"a", "b", "c"} {
+		_, err := wipes.New(w.db, time.Now).Put(t.Context(), schemas.Wipe{ServerID: server, Action: action, Workflow: "auspex-" + action, Drives: []schemas.WipeDrive{{
+			Device: "/dev/sda", Serial: "S0", Detail: "1 of 3 blocks that were read hold data, one of them at 4096",
+			Sanitize: &schemas.SanitizeStatus{Raw: "090c", State: schemas.SanitizeDone}, Blocks: &schemas.WipeBlocks{Size: 4096, Offsets: []int64{0, 4096, 8192}, Blank: 2, Data: []int64{4096}},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := list("?limit=2")
+	if len(first.Items) != 2 || first.Items[0].Action != "c" || first.Items[0].Number != 3 || first.Items[0].Server != "gpu-r01-01" || first.Items[0].Drives[0].Blocks.Data[0] != 4096 {
+		t.Errorf("%+v", first)
+	}
+	if l := list("?limit=2&after=" + first.Next); len(l.Items) != 1 || l.Items[0].Action != "a" || l.Next != "" {
+		t.Errorf("%+v", l)
+	}
+	refusal(t, "no such server", w.do(t, access.RoleViewer, http.MethodGet, "servers/none/wipes", "", ""), http.StatusNotFound, "not_found", "")
 }
 
 // What servers are to be installed with is checked before anything is given, and is kept as it was then.

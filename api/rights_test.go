@@ -139,6 +139,7 @@ var rights = []right{
 	{op: "putServerConfig", needs: "engineer", of: runners, thing: "server", path: "servers/X/config", body: `{"bios_config":{"a":1}}`, tag: passed, ok: 412},
 	{op: "applyServerConfig", needs: "engineer", of: runners, thing: "server", path: "servers/X/config/apply", ok: 202, agree: true},
 	{op: "listServerConfigs", needs: "viewer", of: runners, thing: "server", path: "servers/X/config/versions", ok: 200},
+	{op: "listServerWipes", needs: "viewer", of: runners, thing: "server", path: "servers/X/wipes", ok: 200},
 	{op: "listServerValidations", needs: "viewer", of: runners, thing: "server", path: "servers/X/validations", ok: 200},
 	{op: "listGPUs", needs: "viewer", path: "gpus", ok: 200},
 	{op: "getGPU", needs: "viewer", thing: "gpu", path: "gpus/X", ok: 200},

@@ -390,7 +390,7 @@ var tenantRules = map[string]rule{
 	"listPredictions": ruleOpen, "listActions": ruleOpen, "getAction": ruleOpen, "decideAction": ruleOpen,
 	"listOperations": ruleOpen, "getOperation": ruleOpen, "powerServer": ruleHas, "powerServerOperation": ruleHas,
 	"setServerBios": ruleRuns, "poolServer": ruleRuns, "updateServerFirmware": ruleRuns, "updateServer": ruleRuns, "updateGPU": ruleRuns, "getServerConfig": ruleRuns,
-	"putServerConfig": ruleRuns, "applyServerConfig": ruleRuns, "listServerConfigs": ruleRuns, "listServerValidations": ruleRuns, "createGPUConfig": ruleRuns, "updateGPUConfig": ruleRuns,
+	"putServerConfig": ruleRuns, "applyServerConfig": ruleRuns, "listServerConfigs": ruleRuns, "listServerValidations": ruleRuns, "listServerWipes": ruleRuns, "createGPUConfig": ruleRuns, "updateGPUConfig": ruleRuns,
 	"createWorkflow": ruleRunners, "declareMaintenance": ruleRunners, "updateMaintenance": ruleRunners, "deleteMaintenance": ruleRunners, "endMaintenance": ruleRunners,
 	"getGPUConfig": ruleHas, "listGPUConfigs": ruleHas, "applyGPUConfig": ruleHas,
 }

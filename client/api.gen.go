@@ -1585,6 +1585,30 @@ func (c *Client) ListServerValidations(ctx context.Context, id string, params Li
 	return all[schemas.Validation](ctx, c, Request{Method: http.MethodGet, Path: "servers/" + url.PathEscape(id) + "/validations", Query: params.query()}, opts)
 }
 
+// ListServerWipesParams are the parameters of [Client.ListServerWipes]; what is zero is not sent.
+type ListServerWipesParams struct {
+	After  string // `next` of the previous page, of the same list in the same order
+	Limit  int
+	Fields string // Only these fields of each item, separated by commas
+}
+
+func (p *ListServerWipesParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "after", p.After)
+	ask(q, "limit", p.Limit)
+	ask(q, "fields", p.Fields)
+	return q
+}
+
+// ListServerWipes: List what was found of the drives of a server after they were to be wiped, the latest first. One
+// for each time that a workflow of the step `wipe` told it: of each drive its own sanitize status, as it is and
+// decoded, and the blocks that were read back. A server is wiped when all drives of its hardware record, and all
+// others that were seen, are proven to hold nothing; that the workflow succeeded proves nothing. All are kept, and
+// none changes.
+func (c *Client) ListServerWipes(ctx context.Context, id string, params ListServerWipesParams, opts ...Option) iter.Seq2[schemas.Wipe, error] {
+	return all[schemas.Wipe](ctx, c, Request{Method: http.MethodGet, Path: "servers/" + url.PathEscape(id) + "/wipes", Query: params.query()}, opts)
+}
+
 // ListTeamsParams are the parameters of [Client.ListTeams]; what is zero is not sent.
 type ListTeamsParams struct {
 	Sort   string // By which field, with a minus from the last; name where it is left out. Equals are sorted by id; one of name, -name, created_at, -created_at

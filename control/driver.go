@@ -278,6 +278,18 @@ type Settings struct {
 	Caps Caps
 	// Feeds tells what is left where a PDU gives no power; ok is false for what is none. Nil knows of none.
 	Feeds func(pdu string) (feed Feed, ok bool)
+	// Wipes has what workflows that wipe servers found; nil where nobody has.
+	Wipes Wipes
+}
+
+// Wipes has what workflows that wipe servers found of their drives.
+type Wipes interface {
+	// Open returns the token with which the workflow of an action on a server, by its id, tells it: the same one each time.
+	Open(ctx context.Context, action, server, workflow string) (token string, err error)
+	// Close has it taken no more.
+	Close(ctx context.Context, action string) error
+	// Found is what it told last; false is that it has told nothing.
+	Found(ctx context.Context, action string) (schemas.Wipe, bool, error)
 }
 
 // Validations keeps what was found of servers.

@@ -146,7 +146,55 @@ var (
 	identify    = passThrough(0xec, 0, true)
 	smartData   = passThrough(smartCommand, 0xd0, true)
 	smartStatus = passThrough(smartCommand, 0xda, false)
+
+	// sanitizeStatus is SANITIZE STATUS EXT (ACS-4, section 7.36), which has registers of two octets (EXTEND of SAT-3).
+	sanitizeStatus = extended(passThrough(0xb4, 0, false))
 )
+
+func extended(cdb [16]byte) [16]byte {
+	cdb[1] |= 1
+	return cdb
+}
+
+// SanitizeATA reads what a disk says of its last sanitize operation: the ATA Status Return descriptor of SANITIZE STATUS EXT.
+// It needs CAP_SYS_RAWIO.
+func SanitizeATA(device string) ([]byte, error) {
+	d, err := sanitizeATA(device, sendATA)
+	if err != nil {
+		return nil, fmt.Errorf("read the sanitize status of %s: %w", device, err)
+	}
+	return d, nil
+}
+
+func sanitizeATA(device string, do command) ([]byte, error) {
+	var sense [64]byte
+	n, err := do(device, &sanitizeStatus, nil, &sense)
+	if err != nil {
+		return nil, err
+	}
+	if d := statusReturn(sense[:n]); d != nil {
+		return d, nil
+	}
+	return nil, errRefused
+}
+
+// statusReturn finds the ATA Status Return descriptor in sense data of descriptor format (SAT-3, section 12.2.2.6); nil is none.
+func statusReturn(sense []byte) []byte {
+	if len(sense) < 8 || sense[0]&0x7f != 0x72 {
+		return nil
+	}
+	for d := sense[8:]; len(d) >= 2; {
+		end := 2 + int(d[1])
+		if end > len(d) {
+			break
+		}
+		if d[0] == 0x09 && end >= 14 {
+			return d[:14]
+		}
+		d = d[end:]
+	}
+	return nil
+}
 
 // diskIdentity reads which disk it is (ACS-3, section 7.12.7): words 10 to 19 and 27 to 46, whose
 // characters are swapped, and whether it has SMART and that is on, words 82, 83 and 85.
@@ -177,16 +225,9 @@ func failureOf(sense []byte) (failing, known bool) {
 		return false, false
 	case sense[0]&0x7f == 0x70 && len(sense) >= 12:
 		mid, high = sense[10], sense[11]
-	case sense[0]&0x7f == 0x72:
-		for d := sense[8:]; len(d) >= 2; {
-			end := 2 + int(d[1])
-			if end > len(d) {
-				break
-			}
-			if d[0] == 0x09 && end >= 14 {
-				mid, high = d[9], d[11]
-			}
-			d = d[end:]
+	default:
+		if d := statusReturn(sense); d != nil {
+			mid, high = d[9], d[11]
 		}
 	}
 	switch {

@@ -1,12 +1,14 @@
 package host
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -337,4 +339,30 @@ func FuzzATA(f *testing.F) {
 			t.Error("it fails, and nobody knows")
 		}
 	})
+}
+
+// SANITIZE STATUS EXT asks for the registers of two octets each, and its descriptor is found among others.
+func TestTheSanitizeStatusOfAnATADisk(t *testing.T) {
+	d := []byte{0x09, 0x0c, 1, 0, 0x80, 0, 0, 0xff, 0, 0xff, 0, 0, 0x40, 0x50}
+	var asked [16]byte
+	answer := func(sense []byte) command {
+		return func(_ string, cdb *[16]byte, _ *sector, into *[64]byte) (int, error) {
+			asked = *cdb
+			return copy(into[:], sense), nil
+		}
+	}
+	head := []byte{0x72, 1, 0, 0x1d, 0, 0, 0, 18}
+	got, err := sanitizeATA("sda", answer(slices.Concat(head, []byte{0x02, 2, 0, 0}, d)))
+	if err != nil || !bytes.Equal(got, d) {
+		t.Errorf("%x %v", got, err)
+	}
+	// ATA PASS-THROUGH(16): non-data with EXTEND, CK_COND, and the command B4h with the feature 0.
+	if want := [16]byte{0: 0x85, 1: 3<<1 | 1, 2: 1 << 5, 14: 0xb4}; asked != want {
+		t.Errorf("%x, want %x", asked, want)
+	}
+	for _, sense := range [][]byte{nil, head, append(head, d[:13]...), {0x70, 0, 1, 0, 0, 0, 0, 10, 0, 0, 0, 0}} {
+		if got, err := sanitizeATA("sda", answer(sense)); !errors.Is(err, errRefused) {
+			t.Errorf("%x is read as %x", sense, got)
+		}
+	}
 }

@@ -75,14 +75,27 @@ type adminCommand struct {
 }
 
 const (
-	ioctlAdmin = 0xc0484e41 // NVME_IOCTL_ADMIN_CMD, _IOWR('N', 0x41, struct nvme_admin_cmd)
-	getLogPage = 0x02
-	pageHealth = 0x02
-	everywhere = 0xffffffff // namespace: of the controller
+	ioctlAdmin   = 0xc0484e41 // NVME_IOCTL_ADMIN_CMD, _IOWR('N', 0x41, struct nvme_admin_cmd)
+	getLogPage   = 0x02
+	pageHealth   = 0x02
+	pageSanitize = 0x81
+	everywhere   = 0xffffffff // namespace: of the controller
 )
 
 // smartLog reads the health of the controller behind a device, which needs CAP_SYS_ADMIN.
-func smartLog(device string, page *logPage) error {
+func smartLog(device string, page *logPage) error { return nvmeLog(device, pageHealth, page) }
+
+// SanitizeNVMe reads the log page Sanitize Status of the controller behind a device (NVM Express Base Specification 2.0,
+// section 5.16.1.25), which needs CAP_SYS_ADMIN.
+func SanitizeNVMe(device string) ([]byte, error) {
+	var page logPage
+	if err := nvmeLog(device, pageSanitize, &page); err != nil {
+		return nil, fmt.Errorf("read the log page Sanitize Status of %s: %w", device, err)
+	}
+	return page[:], nil
+}
+
+func nvmeLog(device string, id uint32, page *logPage) error {
 	fd, err := uninterrupted(func() (int, error) { return syscall.Open(device, syscall.O_RDONLY|syscall.O_CLOEXEC, 0) })
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: device, Err: err}
@@ -90,7 +103,7 @@ func smartLog(device string, page *logPage) error {
 	defer func() { _ = syscall.Close(fd) }()
 	cmd := adminCommand{
 		opcode: getLogPage, namespace: everywhere, addr: uint64(uintptr(unsafe.Pointer(page))), dataLen: uint32(len(page)),
-		cdw10: uint32(len(page)/4-1)<<16 | pageHealth,
+		cdw10: uint32(len(page)/4-1)<<16 | id,
 	}
 	status, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), ioctlAdmin, uintptr(unsafe.Pointer(&cmd)))
 	runtime.KeepAlive(page)

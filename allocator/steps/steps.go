@@ -29,9 +29,9 @@ func (j *Job) ID() string {
 	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(name), 8).String()
 }
 
-// takesOut reports whether its workflow takes the server out of the pool, or installs it.
+// takesOut reports whether its workflow takes the server out of the pool, installs or wipes it.
 func (j *Job) takesOut() bool {
-	return j.Workflow.Step(Drain) != nil || j.Workflow.Step(Install) != nil
+	return slices.ContainsFunc([]string{Drain, Install, Wipe}, func(name string) bool { return j.Workflow.Step(name) != nil })
 }
 
 // Progress is how far a step is.
@@ -62,10 +62,11 @@ const (
 	Drain    = "drain"
 	Install  = "install" // with the template that it is given, of its parameters With
 	Uncordon = "uncordon"
+	Wipe     = "wipe" // erases all that is on the drives, and proves it
 )
 
 // lasting are steps that take longer than others, at most.
-var lasting = map[string]time.Duration{Health: time.Hour, Drain: 30 * time.Minute, Install: 2 * time.Hour, "reinstall": 2 * time.Hour}
+var lasting = map[string]time.Duration{Health: time.Hour, Drain: 30 * time.Minute, Install: 2 * time.Hour, "reinstall": 2 * time.Hour, Wipe: 2 * time.Hour}
 
 // Within is how long a step may take, where others may take usual.
 func Within(name string, usual time.Duration) time.Duration { return max(usual, lasting[name]) }

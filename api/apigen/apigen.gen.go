@@ -3968,6 +3968,9 @@ type ResourceRef struct {
 	Name string `json:"name"`
 }
 
+// SanitizeStatus defines model for SanitizeStatus.
+type SanitizeStatus = schemas.SanitizeStatus
+
 // SearchResult defines model for SearchResult.
 type SearchResult struct {
 	ID string `json:"id"`
@@ -4304,6 +4307,23 @@ type Webhook = schemas.Webhook
 // WebhookList defines model for WebhookList.
 type WebhookList struct {
 	Items []Webhook `json:"items"`
+
+	// Next `after` of the next page; absent on the last
+	Next string `json:"next,omitempty,omitzero"`
+}
+
+// Wipe defines model for Wipe.
+type Wipe = schemas.Wipe
+
+// WipeBlocks defines model for WipeBlocks.
+type WipeBlocks = schemas.WipeBlocks
+
+// WipeDrive defines model for WipeDrive.
+type WipeDrive = schemas.WipeDrive
+
+// WipeList defines model for WipeList.
+type WipeList struct {
+	Items []Wipe `json:"items"`
 
 	// Next `after` of the next page; absent on the last
 	Next string `json:"next,omitempty,omitzero"`
@@ -5490,6 +5510,16 @@ type ListServerValidationsParams struct {
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
+// ListServerWipesParams defines parameters for ListServerWipes.
+type ListServerWipesParams struct {
+	// After `next` of the previous page, of the same list in the same order
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
 // StreamParams defines parameters for Stream.
 type StreamParams struct {
 	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
@@ -6313,6 +6343,9 @@ type ServerInterface interface {
 	// ListServerValidations List what was found of a server when it was validated, the latest first
 	// (GET /servers/{id}/validations)
 	ListServerValidations(c *fiber.Ctx, id QueryResource, params ListServerValidationsParams) error
+	// ListServerWipes List what was found of the drives of a server after they were to be wiped, the latest first
+	// (GET /servers/{id}/wipes)
+	ListServerWipes(c *fiber.Ctx, id QueryResource, params ListServerWipesParams) error
 	// Stream Changes as they happen (server-sent events)
 	// (GET /stream)
 	Stream(c *fiber.Ctx, params StreamParams) error
@@ -12554,6 +12587,65 @@ func (siw *ServerInterfaceWrapper) ListServerValidations(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListServerWipes operation middleware
+func (siw *ServerInterfaceWrapper) ListServerWipes(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListServerWipesParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListServerWipes(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // Stream operation middleware
 func (siw *ServerInterfaceWrapper) Stream(c *fiber.Ctx) error {
 
@@ -14510,6 +14602,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/servers/:id/config/versions", wrapper.ListServerConfigs)
 
 	router.Get(options.BaseURL+"/servers/:id/validations", wrapper.ListServerValidations)
+
+	router.Get(options.BaseURL+"/servers/:id/wipes", wrapper.ListServerWipes)
 
 	router.Get(options.BaseURL+"/gpus", wrapper.ListGPUs)
 
@@ -20005,6 +20099,74 @@ func (response ListServerValidationsdefaultApplicationProblemPlusJSONResponse) V
 	return ctx.JSON(&response.Body)
 }
 
+type ListServerWipesRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params ListServerWipesParams
+}
+
+type ListServerWipesResponseObject interface {
+	VisitListServerWipesResponse(ctx *fiber.Ctx) error
+}
+
+type ListServerWipes200JSONResponse WipeList
+
+func (response ListServerWipes200JSONResponse) VisitListServerWipesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListServerWipes200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListServerWipes200ApplicationXNdjsonResponse) VisitListServerWipesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+type ListServerWipesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListServerWipesdefaultApplicationProblemPlusJSONResponse) VisitListServerWipesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type StreamRequestObject struct {
 	Params StreamParams
 }
@@ -21978,6 +22140,9 @@ type StrictServerInterface interface {
 	// ListServerValidations List what was found of a server when it was validated, the latest first
 	// (GET /servers/{id}/validations)
 	ListServerValidations(ctx context.Context, request ListServerValidationsRequestObject) (ListServerValidationsResponseObject, error)
+	// ListServerWipes List what was found of the drives of a server after they were to be wiped, the latest first
+	// (GET /servers/{id}/wipes)
+	ListServerWipes(ctx context.Context, request ListServerWipesRequestObject) (ListServerWipesResponseObject, error)
 	// Stream Changes as they happen (server-sent events)
 	// (GET /stream)
 	Stream(ctx context.Context, request StreamRequestObject) (StreamResponseObject, error)
@@ -25984,6 +26149,34 @@ func (sh *strictHandler) ListServerValidations(ctx *fiber.Ctx, id QueryResource,
 		return err
 	} else if validResponse, ok := response.(ListServerValidationsResponseObject); ok {
 		if err := validResponse.VisitListServerValidationsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListServerWipes operation middleware
+func (sh *strictHandler) ListServerWipes(ctx *fiber.Ctx, id QueryResource, params ListServerWipesParams) error {
+	var request ListServerWipesRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListServerWipes(ctx.UserContext(), request.(ListServerWipesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListServerWipes")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListServerWipesResponseObject); ok {
+		if err := validResponse.VisitListServerWipesResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

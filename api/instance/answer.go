@@ -28,6 +28,7 @@ const (
 	pathMetadata = "meta-data"
 	pathUserData = "user-data"
 	pathSession  = "token"
+	pathWipe     = "wipe"
 	pathUnknown  = "unknown" // it did not come to that
 )
 
@@ -41,6 +42,7 @@ const (
 	resultAbsent    = "absent"    // there is nothing at that path
 	resultSecret    = "secret"    // its user data refers to a secret that cannot be handed out
 	resultFailed    = "failed"    // the stores did not answer
+	resultRefused   = "refused"   // a report of drives that nobody can have found
 )
 
 // Headers of session tokens (EC2 user guide, "Use the Instance Metadata Service", IMDSv2).
@@ -60,6 +62,9 @@ var versions = []string{"2009-04-04", "latest"}
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
+	if s.wipe(w, r) {
+		return
+	}
 	record, how, path, refusal := s.caller(r)
 	if refusal != "" {
 		s.refuse(w, pathUnknown, refusal)

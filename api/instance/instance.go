@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/api/limit"
+	"auspex/internal/wipe"
 	"auspex/schemas"
 )
 
@@ -130,6 +131,10 @@ type Deps struct {
 	// Read writes into the audit that a server reads its user data, and how it is known. What
 	// cannot be written is not answered.
 	Read func(ctx context.Context, server, how string) error
+	// Wiping finds the workflow that a token is of, and returns what keeps what it found of the drives of its server. The error
+	// wraps [ErrUnknown] where there is none; that of what is to be kept wraps [wipe.ErrReport] where nobody can have found it.
+	// nil takes nothing.
+	Wiping func(ctx context.Context, token string) (keep func(ctx context.Context, r *wipe.Report) (schemas.Wipe, error), err error)
 }
 
 // Server answers. [Server.Run] starts it.
@@ -173,6 +178,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	for _, p := range []string{pathMetadata, pathUserData} {
 		s.asked.WithLabelValues(p, resultAnswered)
 	}
+	s.asked.WithLabelValues(pathWipe, resultAnswered)
 	for _, r := range []string{resultUnknown, resultToken, resultForwarded, resultFlood} {
 		s.asked.WithLabelValues(pathUnknown, r)
 	}

@@ -15,6 +15,7 @@ import (
 	"auspex/agent"
 	"auspex/agent/cuda"
 	"auspex/agent/dcgm"
+	"auspex/agent/wipe"
 	"auspex/internal/config"
 	"auspex/internal/datafile"
 )
@@ -33,6 +34,9 @@ func main() {
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 && args[0] == cuda.Argument { // a child of the agent, for one validation of one GPU
 		return cuda.Child(os.Stdin, stdout)
+	}
+	if len(args) == 1 && args[0] == wipe.Verb { // an action of a workflow, and no agent
+		return wipe.Main(ctx, os.Getenv, stdout, stderr)
 	}
 	flags := flag.NewFlagSet("auspex-agent", flag.ContinueOnError)
 	flags.SetOutput(stderr)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"auspex/internal/reasons"
 	"auspex/internal/run"
 	"auspex/internal/store/allocations"
+	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/provisioning"
 	"auspex/internal/store/records"
@@ -58,7 +60,7 @@ func (s *stack) allocate() []run.Component {
 		})
 		steward := allocator.NewSteward(cfg, allocator.Deps{
 			Allocations: given, Estate: estate.New(s.db), Workflows: flows, Log: s.log, Metrics: reg, Wake: runner.Wake, Blamed: s.blamed,
-			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) }, Post: s.post, Installs: s.pinned,
+			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) }, Post: s.post, Installs: s.pinned, Latest: s.latest,
 		})
 		s.steward.Store(steward)
 		return run.Func("allocator", func(ctx context.Context, ready func()) error {
@@ -111,6 +113,15 @@ func (s *stack) pinned(ctx context.Context, server string) (name string, version
 	name = said[server].Template
 	t, err := store.Template(ctx, name)
 	return name, t.Version, err
+}
+
+// latest is the version of a template that is the latest now, 0 where there is none: control says so.
+func (s *stack) latest(ctx context.Context, template string) (int64, error) {
+	t, err := provisioning.New(s.db).Template(ctx, template)
+	if errors.Is(err, entity.ErrNone) {
+		return 0, nil
+	}
+	return t.Version, err
 }
 
 func (s *stack) partsOf(server, kind string) []string {

@@ -26,6 +26,7 @@ import (
 	"auspex/internal/store/maintenance"
 	"auspex/internal/store/provisioning"
 	"auspex/internal/store/validations"
+	"auspex/internal/store/wipes"
 	"auspex/schemas"
 )
 
@@ -75,6 +76,7 @@ func (s *stack) remediators() (map[string]control.Remediator, error) {
 		Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(), Outlets: outlets(s.inv),
 		Installs: installs{s.inv, estate.New(s.db), provisioning.New(s.db)}, Validations: kept{s, s.hot, validations.New(s.db)},
 		Caps: caps.New(s.db), Feeds: feeds(s.inv),
+		Wipes: wiped{wipes.New(s.db, time.Now)},
 	})
 }
 

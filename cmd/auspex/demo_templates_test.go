@@ -17,7 +17,7 @@ import (
 
 func TestTheDemoInstallsWithNothingButAServer(t *testing.T) {
 	shipped, err := templates.All()
-	if err != nil || len(shipped) != 3 {
+	if err != nil || len(shipped) != 4 {
 		t.Fatal(len(shipped), err)
 	}
 	for i := range shipped {

@@ -21,6 +21,7 @@ import (
 	"auspex/internal/store/estate"
 	"auspex/internal/store/provisioning"
 	"auspex/internal/store/sqldb"
+	"auspex/internal/store/wipes"
 	"auspex/schemas"
 )
 
@@ -31,9 +32,10 @@ func (s *stack) instances() []run.Component {
 	}
 	return []run.Component{late("instance metadata", func(context.Context) (run.Component, error) {
 		store := provisioning.New(s.db)
+		records := &asking{inv: s.inv, estate: estate.New(s.db), provisioning: store, now: time.Now}
 		srv, err := instance.New(s.cfg.InstanceMetadata, instance.Deps{
-			Log: s.log, Metrics: s.reg, Now: time.Now, Secret: s.secrets.Secret, Read: store.UserDataRead,
-			Records: &asking{inv: s.inv, estate: estate.New(s.db), provisioning: store, now: time.Now},
+			Log: s.log, Metrics: s.reg, Now: time.Now, Secret: s.secrets.Secret, Read: store.UserDataRead, Records: records,
+			Wiping: proofs{wipes.New(s.db, time.Now), records.record}.of,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("instance_metadata.%w", err)

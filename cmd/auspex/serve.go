@@ -36,6 +36,7 @@ import (
 	"auspex/internal/store/records"
 	"auspex/internal/store/requests"
 	"auspex/internal/store/validations"
+	"auspex/internal/store/wipes"
 	"auspex/internal/store/workflows"
 	"auspex/internal/telemetry"
 	"auspex/schemas"
@@ -57,7 +58,7 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 			Edges: learn.Stored{Store: learned.New(s.db)}, Maintenance: maintenance.New(s.db), Handling: handling.New(s.db),
 			Join: s.join, Enrol: &enrol.Desk{Store: enrol.New(s.db), Inventory: s.inv, Machines: s.join},
 			Discovery: &discover.Desk{Config: s.cfg.Discovery, Sweeps: discoveries.New(s.db), Conflicts: conflicts.New(s.db)},
-			Configs:   configs.New(s.db), Registry: s.inv, Provisioning: provisioning.New(s.db), Validations: validations.New(s.db),
+			Configs:   configs.New(s.db), Registry: s.inv, Provisioning: provisioning.New(s.db), Validations: validations.New(s.db), Wipes: wipes.New(s.db, time.Now),
 			Contacts: cursors.New(s.db), Tunnel: s.tunnelAddress(),
 			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
 			Faults:  s.faults.Load,

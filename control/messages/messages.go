@@ -172,6 +172,10 @@ const (
 	InstallAt        = "step.install_at"
 	InstallSays      = "step.install_says"
 	InstallDone      = "step.install_done"
+	WouldWipe        = "step.would_wipe"
+	WipeProven       = "step.wipe_proven"
+	WipeUnproven     = "step.wipe_unproven"
+	WipeUntold       = "step.wipe_untold"
 	InstallFailed    = "step.install_failed"
 	InstallLate      = "step.install_late"
 	InstallAway      = "step.install_away"
@@ -403,6 +407,10 @@ var templates = map[string]string{
 	InstallAt:        "the installation of {server} is at step {n} of {of}, {action} ({phase})",
 	InstallSays:      "the installation of {server} is at step {n} of {of}, {action} ({phase}): {words}",
 	InstallDone:      "all {of} steps of the installation of {server} succeeded, and it no longer starts from the network",
+	WouldWipe:        "would wipe {server} with {template} through Tinkerbell, in {n} steps ({steps}), and begin no other until each of its drives is proven to hold nothing",
+	WipeProven:       "all {n} drives of {server} are proven to hold nothing: {findings}",
+	WipeUnproven:     "{server} is not proven to hold nothing: {findings}",
+	WipeUntold:       "{server} is not proven to hold nothing: its workflow has told nothing of its drives. {saw}",
 	InstallFailed:    "the installation of {server} ended as {stage} at step {n} of {of}, {action}, and it no longer starts from the network: {words}",
 	InstallLate:      "the installation of {server} had not ended within {age} and was taken away, and it no longer starts from the network: {saw}",
 	InstallAway:      "the Kubernetes API cannot be followed since {time} ({error}); before that: {saw}",

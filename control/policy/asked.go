@@ -49,7 +49,7 @@ var within = map[string]time.Duration{
 	"power_on": 5 * time.Minute, "set_boot": 2 * time.Minute, "uncordon": 2 * time.Minute, "reboot": 20 * time.Minute,
 	"reload_driver": 20 * time.Minute, "drain": 30 * time.Minute, "quarantine": 30 * time.Minute, kindValidate: 3 * time.Hour,
 	kindSetBIOS: 20 * time.Minute, kindUpdate: time.Hour, kindACCycle: 20 * time.Minute, kindResetBMC: 15 * time.Minute,
-	kindInstall: 2 * time.Hour, kindReinstall: 2 * time.Hour,
+	kindInstall: 2 * time.Hour, kindReinstall: 2 * time.Hour, kindWipe: 2 * time.Hour,
 }
 
 const usual = 10 * time.Minute
@@ -61,8 +61,8 @@ func Asked(kind string, with map[string]string) Policy {
 	if t, ok := within[kind]; ok {
 		r.Verify = t
 	}
-	// An installation that is asked for is none of a repair: neither the rate of those nor a cool-down before the next counts it.
-	r.Destructive = r.EndsWhatRuns() && kind != kindInstall
+	// Neither an installation nor a wipe that is asked for is one of a repair: neither the rate of those nor a cool-down before the next counts it.
+	r.Destructive = r.EndsWhatRuns() && kind != kindInstall && kind != kindWipe
 	return Policy{Name: "request", Ladder: []Rung{r}}
 }
 

@@ -106,7 +106,7 @@ func (r *Rung) Repairs() bool { return r.Quiet > 0 && !r.Person && !Limits(r.Kin
 // policy says of them.
 var ends = []string{
 	"reset_gpu", "reload_driver", "restart_service", "reboot", "power_cycle", "ac_cycle", "power_off", "nmi", "reset_bmc",
-	kindReinstall, kindInstall, "wipe", "update_firmware", "set_bios", "set_raid", "set_network",
+	kindReinstall, kindInstall, kindWipe, "update_firmware", "set_bios", "set_raid", "set_network",
 }
 
 // EndsWhatRuns reports whether a rung is destructive, by the policy or by its kind.
@@ -118,7 +118,7 @@ func (r *Rung) EndsWhatRuns() bool {
 }
 
 // restarts are the kinds of rungs after which the drivers of a server are loaded anew.
-var restarts = []string{kindReload, "reboot", "power_cycle", "ac_cycle", kindInstall, kindReinstall}
+var restarts = []string{kindReload, "reboot", "power_cycle", "ac_cycle", kindInstall, kindReinstall, kindWipe}
 
 // Restarts reports whether what a server's drivers count begins anew with the rung.
 func (r *Rung) Restarts() bool { return slices.Contains(restarts, r.Kind) }
@@ -139,6 +139,7 @@ const (
 	kindResetBMC  = "reset_bmc"
 	kindInstall   = "install"
 	kindReinstall = "reinstall"
+	kindWipe      = "wipe"
 	kindDrain     = "drain"
 	kindCordon    = "cordon"
 	kindUncordon  = "uncordon"

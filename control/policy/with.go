@@ -55,7 +55,7 @@ var parameters = map[string]map[string]func(value string) error{
 	kindSetBIOS:  {Reset: truth},
 	kindUpdate:   {Component: word, Version: word, Image: word, Digest: digest},
 	// Beside those of the template, each with parameters. before its name.
-	kindInstall: {Template: word, Version: ordinal}, kindReinstall: {},
+	kindInstall: {Template: word, Version: ordinal}, kindWipe: {Template: word, Version: ordinal}, kindReinstall: {},
 }
 
 // open reports whether a kind takes a parameter whose name only the peer knows.
@@ -63,7 +63,7 @@ func open(kind, name string) bool {
 	switch kind {
 	case kindSetBIOS: // an attribute
 		return name != Force
-	case kindInstall, kindReinstall:
+	case kindInstall, kindReinstall, kindWipe:
 		return len(name) > len(given) && strings.HasPrefix(name, given)
 	}
 	return false
@@ -123,7 +123,7 @@ func (w *With) check(kind string) (errs []error) {
 			}
 		}
 	}
-	if _, ok := w.values[Template]; kind == kindInstall && !ok {
+	if _, ok := w.values[Template]; (kind == kindInstall || kind == kindWipe) && !ok {
 		errs = append(errs, errors.New("it needs a template, as with: {template: ubuntu, version: 3}"))
 	}
 	if kind == kindConfigure && len(w.values) == 0 {

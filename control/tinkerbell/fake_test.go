@@ -322,6 +322,48 @@ const (
 type stock struct {
 	record   schemas.HardwareRecord
 	template schemas.Template
+
+	mu     sync.Mutex
+	opened []string
+	closed []string
+	found  map[string]schemas.Wipe // by action
+}
+
+// token is what a workflow tells what it found with.
+const token = "t0k3n of one workflow"
+
+// Open implements control.Wipes.
+func (s *stock) Open(_ context.Context, action, server, workflow string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opened = append(s.opened, action+" "+server+" "+workflow)
+	return token, nil
+}
+
+// Close implements control.Wipes.
+func (s *stock) Close(_ context.Context, action string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = append(s.closed, action)
+	return nil
+}
+
+// Found implements control.Wipes.
+func (s *stock) Found(_ context.Context, action string) (schemas.Wipe, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w, ok := s.found[action]
+	return w, ok, nil
+}
+
+// tells has the workflow of an action tell of one drive.
+func (s *stock) tells(action string, proven bool, detail string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.found == nil {
+		s.found = map[string]schemas.Wipe{}
+	}
+	s.found[action] = schemas.Wipe{Action: action, Proven: proven, Drives: []schemas.WipeDrive{{Device: "/dev/nvme0n1", Serial: "N0", Proven: proven, Detail: detail}}}
 }
 
 const text = `version: "0.1"
@@ -331,7 +373,7 @@ tasks:
   - name: os
     worker: "{{.device_1}}"
     actions:
-      - {name: write, image: "example.com/image2disk:v1", timeout: 90, environment: {DEST_DISK: "{{ index .Hardware.Disks 0 }}", PASSWORD: "{{.password}}", N: "{{.n}}"}}
+      - {name: write, image: "example.com/image2disk:v1", timeout: 90, environment: {DEST_DISK: "{{ index .Hardware.Disks 0 }}", PASSWORD: "{{.password}}", N: "{{.n}}", TOKEN: "{{ default "" .wipe_token }}"}}
       - {name: boot, image: "example.com/kexec:v1", timeout: 90}
 `
 
@@ -349,8 +391,10 @@ func newStock(server, mac string) *stock {
 	t.Parameters = map[string]any{"type": "object", "properties": map[string]any{
 		"password": map[string]any{"type": "string", "writeOnly": true, "default": "secret:root"},
 		"n":        map[string]any{"type": "integer", "default": 1},
+
+		"wipe_token": map[string]any{"type": "string", "writeOnly": true},
 	}}
-	return &stock{r, t}
+	return &stock{record: r, template: t}
 }
 
 func provisionID(server string) string { return digest(server)[:12] }

@@ -22,6 +22,7 @@ import (
 const (
 	kindInstall   = "install"   // with the template that the step names
 	kindReinstall = "reinstall" // with the one that is pinned to the server
+	kindWipe      = "wipe"      // with the template that the step names, whose workflow tells what it found of the drives
 )
 
 // Of the start from the network, as a workflow of ours has it: nothing is done twice.
@@ -40,13 +41,14 @@ const (
 	lingers = time.Minute
 )
 
-// installer is the remediator of install and reinstall.
+// installer is the remediator of install, reinstall and wipe.
 type installer struct {
 	*cluster
 	log      *slog.Logger
 	now      func() time.Time
 	installs control.Installs
 	secrets  control.Secrets
+	wipes    control.Wipes
 
 	boot, cycle control.Remediator // nil where there is none
 
@@ -60,7 +62,7 @@ type installer struct {
 
 func newInstaller(cfg Config, s control.Settings) *installer {
 	return &installer{
-		cluster: &cluster{cfg: cfg}, log: s.Log, now: s.Now, installs: s.Installs, secrets: s.Secrets,
+		cluster: &cluster{cfg: cfg}, log: s.Log, now: s.Now, installs: s.Installs, secrets: s.Secrets, wipes: s.Wipes,
 		flows: newStore(), machines: newStore(), again: map[string]time.Time{},
 	}
 }
@@ -152,7 +154,10 @@ func (i *installer) Plan(ctx context.Context, s control.Step) (schemas.Sentence,
 		names[k] = o.steps[k].Name
 	}
 	id := messages.WouldInstall
-	if i.cfg.Boot == bootNone {
+	switch {
+	case s.Kind == kindWipe:
+		id = messages.WouldWipe
+	case i.cfg.Boot == bootNone:
 		id = messages.WouldInstallBare
 	}
 	return messages.New(id, messages.Args{"server": s.Server, "template": o.pinned(), "n": len(names), "steps": strings.Join(names, ", ")}), nil
@@ -400,6 +405,9 @@ func (i *installer) Verify(ctx context.Context, s control.Step) (control.Verdict
 	case w.ended():
 		if err := i.finish(ctx, w); err != nil {
 			return control.Pending, said, err
+		}
+		if s.Kind == kindWipe {
+			return i.proven(ctx, s, w, said)
 		}
 		if w.state() == stateSuccess {
 			return control.Verified, said, nil

@@ -52,7 +52,7 @@ func (i *installer) order(ctx context.Context, s control.Step, secrets bool) (o 
 		return o, err
 	}
 	name, version := o.record.Overrides.Template, o.record.Overrides.TemplateVersion
-	if s.Kind == kindInstall {
+	if s.Kind != kindReinstall {
 		name, version = s.With[policy.Template], 0
 		if v := s.With[policy.Version]; v != "" {
 			if version, err = strconv.ParseInt(v, 10, 64); err != nil {
@@ -71,7 +71,7 @@ func (i *installer) order(ctx context.Context, s control.Step, secrets bool) (o 
 	if err != nil {
 		return o, err
 	}
-	if t.Status == schemas.TemplateRetired && s.Kind == kindInstall {
+	if t.Status == schemas.TemplateRetired && s.Kind != kindReinstall {
 		return o, fmt.Errorf("%w: the template %s is retired", control.ErrCannot, t.Name)
 	}
 	o.template, o.version = t.Name, t.Version
@@ -79,9 +79,20 @@ func (i *installer) order(ctx context.Context, s control.Step, secrets bool) (o 
 	if err != nil {
 		return o, cannot(err)
 	}
+	if s.Kind == kindWipe {
+		if err := i.tells(&t); err != nil {
+			return o, err
+		}
+		given[wipeToken] = "secret:" + wipeSecret
+	}
 	var resolve provision.Secrets
 	if secrets {
 		resolve = func(ctx context.Context, name string) (string, error) {
+			if s.Kind == kindWipe && name == wipeSecret {
+				value, err := i.wipes.Open(ctx, s.ID, o.record.ID, workflowName(s))
+				o.secrets = append(o.secrets, value)
+				return value, err
+			}
 			if i.secrets == nil {
 				return "", errors.New("there are no secrets here")
 			}

@@ -89,5 +89,5 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 		s.Log = slog.New(slog.DiscardHandler)
 	}
 	i := newInstaller(*c, s)
-	return map[string]control.Remediator{kindInstall: i, kindReinstall: i}, nil
+	return map[string]control.Remediator{kindInstall: i, kindReinstall: i, kindWipe: i}, nil
 }

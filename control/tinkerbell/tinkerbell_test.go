@@ -29,7 +29,7 @@ func (a *api) driver(s *stock, edit ...func(*Config)) *installer {
 	for _, e := range edit {
 		e(c)
 	}
-	all, err := c.Remediators(control.Settings{Installs: s, Secrets: s})
+	all, err := c.Remediators(control.Settings{Installs: s, Secrets: s, Wipes: s})
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestConformance(t *testing.T) {
 		return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, workflows)
 	}
 	controltest.Run(t, controltest.Harness{
-		Kinds: []string{kindInstall, kindReinstall},
+		Kinds: []string{kindInstall, kindReinstall, kindWipe},
 		World: func(t *testing.T, m controltest.Manner) controltest.World {
 			a, s := newAPI(t), newStock(server, mac)
 			srv := httptest.NewServer(controltest.Behave(m, a, changes))
@@ -87,17 +87,19 @@ func TestConformance(t *testing.T) {
 			c := defaults()
 			c.Kubeconfig, c.Boot = kubeconfigFor(t, srv.URL), bootNone
 			effects := map[string][]func(){}
-			for _, kind := range []string{kindInstall, kindReinstall} {
+			for _, kind := range []string{kindInstall, kindReinstall, kindWipe} {
 				name := "auspex-" + label("act-"+kind)
 				effects[kind] = []func(){
 					func() { a.runs(name, "STATE_RUNNING", "RUNNING", "") },
 					func() { a.runs(name, "STATE_POST", "SUCCESS", "SUCCESS") },
-					func() { a.runs(name, "STATE_SUCCESS", "SUCCESS", "SUCCESS") },
+					func() { s.tells("act-"+kind, true, "blank"); a.runs(name, "STATE_SUCCESS", "SUCCESS", "SUCCESS") },
 				}
 			}
 			return controltest.World{
-				Driver: c, Settings: control.Settings{Installs: s, Secrets: s}, Server: server,
-				With:    map[string]map[string]string{kindInstall: {"template": "linux", "version": "2", "parameters.n": "3"}},
+				Driver: c, Settings: control.Settings{Installs: s, Secrets: s, Wipes: s}, Server: server,
+				With: map[string]map[string]string{
+					kindInstall: {"template": "linux", "version": "2", "parameters.n": "3"}, kindWipe: {"template": "linux", "version": "2", "parameters.n": "3"},
+				},
 				Asked:   func() int { a.mu.Lock(); defer a.mu.Unlock(); return a.asked },
 				Effects: effects,
 			}

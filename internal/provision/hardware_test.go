@@ -20,7 +20,7 @@ import (
 // The templates that are shipped can be used.
 func TestTheShippedTemplates(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/templates/*.yaml")
-	if err != nil || len(files) != 3 {
+	if err != nil || len(files) != 4 {
 		t.Fatal(files, err)
 	}
 	for _, name := range files {

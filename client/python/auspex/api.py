@@ -1800,6 +1800,13 @@ ResourceRef = TypedDict("ResourceRef", {
     "name": str,
 })
 
+SanitizeStatus = TypedDict("SanitizeStatus", {
+    "erased": NotRequired[bool],
+    "progress": NotRequired[float],
+    "raw": str,
+    "state": Literal["none", "running", "done", "failed"],
+})
+
 SearchResult = TypedDict("SearchResult", {
     "id": str,
     "kind": str,
@@ -2118,6 +2125,47 @@ Webhook = TypedDict("Webhook", {
 
 WebhookList = TypedDict("WebhookList", {
     "items": list["Webhook"],
+    "next": NotRequired[str],
+})
+
+Wipe = TypedDict("Wipe", {
+    "action_id": str,
+    "began_at": str,
+    "created_at": str,
+    "drives": list["WipeDrive"],
+    "ended_at": str,
+    "id": str,
+    "number": int,
+    "proven": bool,
+    "server": str,
+    "server_id": str,
+    "workflow": str,
+})
+
+WipeBlocks = TypedDict("WipeBlocks", {
+    "blank": int,
+    "block_bytes": int,
+    "data": NotRequired[list[int]],
+    "message": NotRequired[str],
+    "offsets": list[int],
+    "unread": NotRequired[list[int]],
+})
+
+WipeDrive = TypedDict("WipeDrive", {
+    "blocks": NotRequired["WipeBlocks"],
+    "detail": str,
+    "device": NotRequired[str],
+    "method": NotRequired[Literal["nvme_sanitize", "ata_sanitize", "blocks"]],
+    "model": NotRequired[str],
+    "proven": bool,
+    "resource": NotRequired[str],
+    "sanitize": NotRequired["SanitizeStatus"],
+    "serial": NotRequired[str],
+    "size_bytes": NotRequired[int],
+})
+
+WipeList = TypedDict("WipeList", {
+    "items": list["Wipe"],
     "next": NotRequired[str],
 })
 
@@ -3129,6 +3177,21 @@ class Api(Transport):
         query: dict[str, Any] = {"limit": limit, "fields": fields}
         while True:
             page = self._do("GET", f"/servers/{_part(id)}/validations", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
+
+    def list_server_wipes(self, id: str, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "WipeList":
+        """List what was found of the drives of a server after they were to be wiped, the latest first."""
+        answer: "WipeList" = self._do("GET", f"/servers/{_part(id)}/wipes", query={"after": after, "limit": limit, "fields": fields})
+        return answer
+
+    def iter_server_wipes(self, id: str, *, limit: int | None = None, fields: str | None = None) -> Iterator["Wipe"]:
+        """List what was found of the drives of a server after they were to be wiped, the latest first."""
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", f"/servers/{_part(id)}/wipes", query=query)
             yield from page["items"]
             if not page.get("next"):
                 return

@@ -204,6 +204,14 @@ func (in *Injector) apply(p *Planned, begin bool) error {
 			v.Hang = p.Action
 		}
 		return f.SetInstallFault(id, v)
+	case "wipe_fails", "wipe_lies":
+		v := fleet.WipeWell
+		if begin && p.Kind == "wipe_fails" {
+			v = fleet.WipeFails
+		} else if begin {
+			v = fleet.WipeLies
+		}
+		return f.SetWipeFault(id, v)
 	case "installer_away", "installer_denies", "installer_slow":
 		var v device.Fault
 		if begin {

@@ -128,6 +128,8 @@ var kinds = map[string]Kind{
 	"driver_damaged":   {"gpu", nil, "XID 119; the files of its driver are damaged: nothing but a new installation of the server helps"},
 	"install_fails":    {"server", []string{"action"}, "an installation fails; action (1): at which"},
 	"install_hangs":    {"server", []string{"action"}, "the worker of an installation dies, and nobody is told; action (1): in which"},
+	"wipe_fails":       {"disk", nil, "a disk that is to be erased fails to, and says so"},
+	"wipe_lies":        {"disk", nil, "a disk that is to be erased says that it is, and keeps what it holds"},
 	"installer_away":   {"installer", nil, "the interface of Tinkerbell does not answer"},
 	"installer_denies": {"installer", nil, "the interface of Tinkerbell forbids everything"},
 	"installer_slow":   {"installer", []string{"delay"}, "the interface of Tinkerbell answers late (5s)"},

@@ -17,6 +17,10 @@ type disk struct {
 	worn   time.Time     // since when its cells fail; zero is not
 	spent  time.Duration // until its spare is below the threshold
 	gone   bool          // not in its slot
+
+	wipe                      WipeFault
+	blank                     bool // it holds nothing
+	sanitized, broken, erased bool // its last sanitize operation is done, or has failed; nothing was written since
 }
 
 type diskKind struct{ name, block, part, model, firmware, pci string }

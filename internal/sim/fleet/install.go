@@ -138,6 +138,7 @@ func (f *Fleet) Overwrite(at Netbooted, dev string) error {
 	if i < 0 || s.disks[i].gone {
 		return fmt.Errorf("open %s: %w", dev, syscall.ENOENT)
 	}
+	s.disks[i].blank, s.disks[i].erased = false, false
 	if i == bootDisk {
 		s.os.torn = true
 	}

@@ -39,6 +39,7 @@ type execution struct {
 	outcome string
 	why     string
 	disk    string // that is written
+	proof   <-chan error
 }
 
 var (
@@ -151,6 +152,16 @@ func (s *Service) execute(w *worker, x *execution, now time.Time) {
 			fails(err.Error())
 		}
 	}
+	switch name := program(x.spec.Image); {
+	case name == "erase":
+		for _, dev := range strings.Fields(x.environment["DISKS"]) {
+			if err := s.fleet.Erase(w.at, dev); err != nil {
+				fails(err.Error())
+			}
+		}
+	case name == "auspex-agent" && slices.Equal(x.spec.Command, []string{"wipe-proof"}):
+		x.proof = s.prove(w.at, x.environment)
+	}
 	if w.at.Fault.Fail == x.number && x.outcome == success {
 		took /= 2
 		fails("exit status 1")
@@ -215,6 +226,17 @@ func (s *Service) driver(wf *workflow) string {
 // be told yet.
 func (s *Service) finish(w *worker, now time.Time, away bool) bool {
 	x := w.run
+	if x.proof != nil && x.outcome == success {
+		select {
+		case err := <-x.proof:
+			if x.proof = nil; err != nil {
+				x.outcome, x.why = failed, err.Error()
+			}
+		default: // it goes on
+			x.ends = now.Add(s.timing.Action)
+			return false
+		}
+	}
 	if x.outcome == success && x.disk != "" {
 		sys := fleet.System{}
 		if o, err := s.store.Get(x.workflow); err == nil {
