@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"auspex/internal/bmc"
 	"auspex/schemas"
 )
@@ -274,6 +276,17 @@ type Settings struct {
 	Installs Installs
 	// Validations keeps what was found of servers; nil where nobody does.
 	Validations Validations
+	// Foreign keeps what other systems have of machines; nil where nobody does, and then nobody looks.
+	Foreign Foreign
+	Metrics prometheus.Registerer // nil where nobody counts
+}
+
+// Foreign keeps what another system has of machines otherwise than the inventory, or beside it.
+type Foreign interface {
+	// Servers are those of the inventory that some MAC addresses are of, and the one of a name.
+	Servers(name string, macs ...string) []string
+	// Said takes all of it that there is in a place of the system now.
+	Said(ctx context.Context, place string, all []schemas.Foreign) error
 }
 
 // Validations keeps what was found of servers.

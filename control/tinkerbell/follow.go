@@ -102,7 +102,16 @@ func (i *installer) Follow(ctx context.Context) {
 		}, one.expected, one.into, cache.ReflectorOptions{Name: one.resource, Logger: &quiet})
 		wg.Go(func() { r.RunWithContext(klog.NewContext(ctx, quiet)) })
 	}
-	said := ""
+	said := map[string]string{}
+	told := func(text string, err error) {
+		switch {
+		case err == nil:
+			delete(said, text)
+		case ctx.Err() == nil && err.Error() != said[text]: // once, not at each look
+			said[text] = err.Error()
+			i.log.Warn(text, "error", err)
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -112,13 +121,8 @@ func (i *installer) Follow(ctx context.Context) {
 		case <-time.After(tends):
 		}
 		if i.flows.synced() && i.machines.synced() {
-			err := i.tend(ctx)
-			if err == nil {
-				said = ""
-			} else if ctx.Err() == nil && err.Error() != said { // once, not at each look
-				said = err.Error()
-				i.log.Warn("cannot close what was opened for an installation; it is tried again", "error", err)
-			}
+			told("cannot close what was opened for an installation; it is tried again", i.tend(ctx))
+			told("cannot tell what others have in Tinkerbell's API; it is tried again", i.compare(ctx))
 		}
 	}
 }

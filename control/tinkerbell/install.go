@@ -52,6 +52,14 @@ type installer struct {
 
 	flows, machines *store
 
+	foreign control.Foreign // nil where nobody wants to know what others have
+	rereads time.Duration
+	// What was found of hardware, by name, and told last: of [installer.Follow] alone.
+	held  map[string]held
+	hosts map[string]host
+	deaf  bool
+	said  []schemas.Foreign
+
 	mu    sync.Mutex
 	again map[string]time.Time // when the boot device of a step is set again, where it does not read so
 	away  error                // why the API is not followed
@@ -61,7 +69,7 @@ type installer struct {
 func newInstaller(cfg Config, s control.Settings) *installer {
 	return &installer{
 		cluster: &cluster{cfg: cfg}, log: s.Log, now: s.Now, installs: s.Installs, secrets: s.Secrets,
-		flows: newStore(), machines: newStore(), again: map[string]time.Time{},
+		flows: newStore(), machines: newStore(), again: map[string]time.Time{}, rereads: rereads, foreign: s.Foreign, hosts: map[string]host{},
 	}
 }
 
