@@ -91,11 +91,17 @@ func (i *installer) Follow(ctx context.Context) {
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				l := one.list()
 				err := i.list(ctx, one.resource, o, l)
+				i.metrics.did("list", one.resource, err)
+				if o.Continue == "" {
+					i.metrics.lists.WithLabelValues(one.resource).Inc()
+				}
 				i.heard(one.resource, err)
 				return l, err
 			},
 			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				w, err := i.watch(ctx, one.resource, o)
+				i.metrics.did("watch", one.resource, err)
+				i.metrics.watches.WithLabelValues(one.resource).Inc()
 				i.heard(one.resource, err)
 				return w, err
 			},
@@ -120,6 +126,7 @@ func (i *installer) Follow(ctx context.Context) {
 		case <-i.machines.changed:
 		case <-time.After(tends):
 		}
+		i.count()
 		if i.flows.synced() && i.machines.synced() {
 			told("cannot close what was opened for an installation; it is tried again", i.tend(ctx))
 			told("cannot tell what others have in Tinkerbell's API; it is tried again", i.compare(ctx))

@@ -410,7 +410,7 @@ func (i *installer) otherBMC(ctx context.Context, h *Hardware, r *schemas.Hardwa
 	known := i.hosts[ref.Name]
 	if known.at.IsZero() || i.now().Sub(known.at) > hostsFor {
 		m := &Machine{}
-		err := i.do(ctx, func(c *rest.RESTClient) *rest.Request {
+		err := i.do(ctx, "get", "machines", func(c *rest.RESTClient) *rest.Request {
 			return c.Get().AbsPath("/apis/bmc.tinkerbell.org/v1alpha1/namespaces", i.cfg.Namespace, "machines", ref.Name)
 		}, m)
 		known = host{m.Spec.Connection.Host, i.now()}

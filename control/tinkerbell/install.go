@@ -68,7 +68,7 @@ type installer struct {
 
 func newInstaller(cfg Config, s control.Settings) *installer {
 	return &installer{
-		cluster: &cluster{cfg: cfg}, log: s.Log, now: s.Now, installs: s.Installs, secrets: s.Secrets,
+		cluster: &cluster{cfg: cfg, metrics: newMetrics(s.Metrics)}, log: s.Log, now: s.Now, installs: s.Installs, secrets: s.Secrets,
 		flows: newStore(), machines: newStore(), again: map[string]time.Time{}, rereads: rereads, foreign: s.Foreign, hosts: map[string]host{},
 	}
 }
@@ -192,7 +192,7 @@ func (i *installer) Apply(ctx context.Context, s control.Step) error {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: workflowName(s), Namespace: i.cfg.Namespace, Labels: map[string]string{managedBy: manager, serverID: o.record.ID},
 			Annotations: map[string]string{
-				ofAction: s.ID, forServer: s.Server, deadlineAt: i.now().Add(i.cfg.Deadline).UTC().Format(time.RFC3339),
+				ofAction: s.ID, forServer: s.Server, ofTemplate: o.pinned(), deadlineAt: i.now().Add(i.cfg.Deadline).UTC().Format(time.RFC3339),
 			},
 		},
 		Spec: WorkflowSpec{TemplateRef: o.name(), HardwareRef: where, HardwareMap: map[string]string{"device_1": bootMAC(&o.record)}},
@@ -504,7 +504,11 @@ func (i *installer) End(ctx context.Context, s control.Step) error {
 
 // end takes a workflow of ours away that has not ended, and closes what was opened for it.
 func (i *installer) end(ctx context.Context, w *Workflow) error {
-	return errors.Join(i.shut(ctx, w.Spec.HardwareRef, w.Name), i.remove(ctx, workflows, &w.ObjectMeta), i.tidy(ctx, w))
+	err := errors.Join(i.shut(ctx, w.Spec.HardwareRef, w.Name), i.remove(ctx, workflows, &w.ObjectMeta), i.tidy(ctx, w))
+	if err == nil && !w.ended() && !w.CreationTimestamp.IsZero() {
+		i.metrics.ended(w, "taken_away", i.now())
+	}
+	return err
 }
 
 // tidy takes the Template of a workflow away: it holds secrets, and is filled in for one server.
@@ -528,6 +532,9 @@ func (i *installer) finish(ctx context.Context, w *Workflow) error {
 	err := i.patch(ctx, workflows, &w.ObjectMeta, annotations(map[string]any{closedAt: i.now().UTC().Format(time.RFC3339)}))
 	if conflicts(err) { // it has changed since it was seen, and what is told of it is told by the watch
 		return nil
+	}
+	if err == nil {
+		i.metrics.ended(w, strings.ToLower(w.state()), i.now())
 	}
 	return err
 }

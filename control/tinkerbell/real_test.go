@@ -65,7 +65,7 @@ var serial atomic.Uint32
 func realSite(t *testing.T) *site {
 	admin := defaults()
 	admin.Kubeconfig = peer(t, "TINK_ADMIN")
-	s := &site{T: t, admin: &cluster{cfg: *admin}}
+	s := &site{T: t, admin: &cluster{cfg: *admin, metrics: newMetrics(nil)}}
 	b, err := os.ReadFile("../../deploy/kubernetes/tinkerbell.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func (s *site) call(verb, path string, kind types.PatchType, body any) {
 	if kind == "" {
 		kind = "application/json"
 	}
-	if err := s.admin.do(s.Context(), func(c *rest.RESTClient) *rest.Request {
+	if err := s.admin.do(s.Context(), verb, path, func(c *rest.RESTClient) *rest.Request {
 		return c.Verb(verb).RequestURI(path).SetHeader("Content-Type", string(kind)).Body(b)
 	}, nil); err != nil {
 		s.Fatal(err)
