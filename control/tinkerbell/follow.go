@@ -109,13 +109,13 @@ func (i *installer) Follow(ctx context.Context) {
 		wg.Go(func() { r.RunWithContext(klog.NewContext(ctx, quiet)) })
 	}
 	said := map[string]string{}
-	told := func(text string, err error) {
+	told := func(what string, err error) {
 		switch {
 		case err == nil:
-			delete(said, text)
-		case ctx.Err() == nil && err.Error() != said[text]: // once, not at each look
-			said[text] = err.Error()
-			i.log.Warn(text, "error", err)
+			delete(said, what)
+		case ctx.Err() == nil && err.Error() != said[what]: // once, not at each look
+			said[what] = err.Error()
+			i.log.Warn("something is left to do in Tinkerbell's API; it is tried again", "what", what, "error", err)
 		}
 	}
 	for {
@@ -128,8 +128,8 @@ func (i *installer) Follow(ctx context.Context) {
 		}
 		i.count()
 		if i.flows.synced() && i.machines.synced() {
-			told("cannot close what was opened for an installation; it is tried again", i.tend(ctx))
-			told("cannot tell what others have in Tinkerbell's API; it is tried again", i.compare(ctx))
+			told("close what was opened for an installation", i.tend(ctx))
+			told("tell what others have there", i.compare(ctx))
 		}
 	}
 }

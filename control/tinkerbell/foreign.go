@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,8 +54,8 @@ func (s *HardwareSpec) says() map[string]string {
 		for _, key := range []string{"hostname", "arch", "iface_name"} {
 			text(field+".dhcp."+key, dhcp[key])
 		}
-		out[field+".dhcp.uefi"] = fmt.Sprint(dhcp["uefi"] == true)
-		out[field+".netboot.allowWorkflow"] = fmt.Sprint(sub(v, "netboot")["allowWorkflow"] == true)
+		out[field+".dhcp.uefi"] = strconv.FormatBool(dhcp["uefi"] == true)
+		out[field+".netboot.allowWorkflow"] = strconv.FormatBool(sub(v, "netboot")["allowWorkflow"] == true)
 	}
 	disks := make([]string, len(s.Disks))
 	for i, d := range s.Disks {
@@ -88,7 +89,7 @@ func holder(m *metav1.ObjectMeta, path ...string) (by string, at time.Time) {
 		if f.Manager == manager || f.Subresource != "" || f.FieldsV1 == nil {
 			continue
 		}
-		raw, has := json.RawMessage(f.FieldsV1.Raw), true
+		raw, has := json.RawMessage(f.FieldsV1.GetRawBytes()), true
 		for _, name := range path {
 			var node map[string]json.RawMessage
 			if json.Unmarshal(raw, &node) != nil {

@@ -508,6 +508,17 @@ func (i *inventory) told(object string) (out []string) {
 	return out
 }
 
+// tells waits for the events about an object, which come after what is kept of it.
+func (i *inventory) tells(object string, want ...string) {
+	i.Helper()
+	waittest.Until(i.T, func() error {
+		if got := slices.Sorted(slices.Values(i.told(object))); !slices.Equal(got, want) {
+			return fmt.Errorf("told is %q", got)
+		}
+		return nil
+	})
+}
+
 func TestWhatOthersWriteInTheRealAPIIsShownAndLeft(t *testing.T) {
 	s := realSite(t)
 	i := s.inventory()
@@ -544,17 +555,9 @@ func TestWhatOthersWriteInTheRealAPIIsShownAndLeft(t *testing.T) {
 	s.call("DELETE", base+"/"+name+"-theirs", "", map[string]any{})
 	d, _ = i.driver()
 	i.open(hostname, facility)
-	if got := i.told(ours); !slices.Equal(slices.Sorted(slices.Values(got)), []string{
-		"hardware.conflict spec.interfaces[" + s.mac + "].dhcp.hostname raised", "hardware.conflict spec.metadata.facility.facility_code raised",
-	}) {
-		t.Error(got)
-	}
-	if got := slices.Sorted(slices.Values(i.told(ours + "-theirs"))); !slices.Equal(got, []string{
-		"hardware.conflict hardware cleared", "hardware.conflict hardware raised",
-		"hardware.conflict spec.interfaces[" + s.mac + "].dhcp.arch cleared", "hardware.conflict spec.interfaces[" + s.mac + "].dhcp.arch raised",
-	}) {
-		t.Error(got)
-	}
+	i.tells(ours, "hardware.conflict spec.interfaces["+s.mac+"].dhcp.hostname raised", "hardware.conflict spec.metadata.facility.facility_code raised")
+	i.tells(ours+"-theirs", "hardware.conflict hardware cleared", "hardware.conflict hardware raised",
+		"hardware.conflict spec.interfaces["+s.mac+"].dhcp.arch cleared", "hardware.conflict spec.interfaces["+s.mac+"].dhcp.arch raised")
 	// An installation leaves what others have, and it stays theirs though the list was written by us last.
 	s.stock.record.Model = "m2"
 	again := s.step
@@ -621,9 +624,7 @@ func TestAMachineInTheRealAPIThatNobodyKnowsIsFound(t *testing.T) {
 	if err := found(); err != nil {
 		t.Error(err)
 	}
-	if got := i.told("tink/" + name); !slices.Equal(got, []string{"hardware.discovered"}) {
-		t.Error(got)
-	}
+	i.tells("tink/"+name, "hardware.discovered")
 }
 
 // Whom the API lets see nothing tells nothing, and settles nothing of what was told.
