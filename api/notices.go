@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -15,10 +16,15 @@ import (
 // saidOfNotice adds in pieces what a notice says in English.
 func saidOfNotice(said *reasons.Reader, n schemas.Notice) schemas.Notice {
 	var data struct {
-		Detail string `json:"detail"`
+		Detail string            `json:"detail"`
+		What   string            `json:"what"` // of a ticket
+		Cause  *schemas.Sentence `json:"cause"`
 	}
 	if json.Unmarshal(n.Data, &data) == nil {
-		n.Sentence = said.Of(data.Detail)
+		n.Sentence = said.Of(cmp.Or(data.Detail, data.What))
+	}
+	if n.Sentence != nil && data.Cause != nil && n.Sentence.Args["why"] != nil {
+		n.Sentence.Args["why"] = *data.Cause
 	}
 	return n
 }

@@ -3,6 +3,7 @@ package api_test
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -76,6 +77,9 @@ func TestNoticesAreOnTheStreamAndInAList(t *testing.T) {
 			if n.Type == schemas.NoticeDegraded && !strings.Contains(string(n.Data), `"details":{"zh":"掉卡"}`) {
 				t.Errorf("in one language: %s", data)
 			}
+			if n.Type == schemas.NoticeRepair && (n.Sentence == nil || n.Sentence.ID != "why.repair" || !strings.Contains(data, `"why":{"id":"cause","text":{"zh":"掉卡"}}`)) {
+				t.Errorf("the repair is told in one language: %s", data)
+			}
 			return slices.Equal(got, want) || len(got) > len(want)
 		})
 	}
@@ -93,11 +97,17 @@ func TestNoticesAreOnTheStreamAndInAList(t *testing.T) {
 		if err == nil {
 			_, err = store.Break(t.Context(), "allocator", "gpu-r01-01/gpu3", "incident i1", "it fell off the bus", map[string]string{"zh": "掉卡"})
 		}
+		if err == nil {
+			err = w.db.InTx(t.Context(), func(tx *sql.Tx) error {
+				return allocations.Tell(t.Context(), tx, time.Now(), "gpu-r01-01", schemas.NoticeRepair, "drain of gpu-r01-01: running. It fell off the bus.",
+					&schemas.Sentence{ID: "cause", Text: map[string]string{"zh": "掉卡"}})
+			})
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	ours := []string{schemas.NoticeEnding + " " + red.ID, schemas.NoticeDegraded + " " + red.ID}
+	ours := []string{schemas.NoticeEnding + " " + red.ID, schemas.NoticeDegraded + " " + red.ID, schemas.NoticeRepair + " " + red.ID}
 	told("li", "", end, ours...)
 	told("li", start, nothing, ours...) // as if it had broken off
 	told(access.RoleViewer, start, nothing, append([]string{schemas.NoticeCompleted + " " + blue.ID}, ours...)...)

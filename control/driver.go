@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"auspex/internal/bmc"
 	"auspex/schemas"
 )
@@ -280,6 +282,9 @@ type Settings struct {
 	Feeds func(pdu string) (feed Feed, ok bool)
 	// Wipes has what workflows that wipe servers found; nil where nobody has.
 	Wipes Wipes
+	// Foreign keeps what other systems have of machines; nil where nobody does, and then nobody looks.
+	Foreign Foreign
+	Metrics prometheus.Registerer // nil where nobody counts
 }
 
 // Wipes has what workflows that wipe servers found of their drives.
@@ -290,6 +295,14 @@ type Wipes interface {
 	Close(ctx context.Context, action string) error
 	// Found is what it told last; false is that it has told nothing.
 	Found(ctx context.Context, action string) (schemas.Wipe, bool, error)
+}
+
+// Foreign keeps what another system has of machines otherwise than the inventory, or beside it.
+type Foreign interface {
+	// Servers are those of the inventory that some MAC addresses are of, and the one of a name.
+	Servers(name string, macs ...string) []string
+	// Said takes all of it that there is in a place of the system now.
+	Said(ctx context.Context, place string, all []schemas.Foreign) error
 }
 
 // Validations keeps what was found of servers.

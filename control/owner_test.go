@@ -2,11 +2,13 @@ package control
 
 import (
 	"database/sql"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 
 	"auspex/internal/cmdb"
+	"auspex/internal/reasons"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/people"
@@ -46,9 +48,11 @@ func TestAServerThatSomebodyHasIsTheirs(t *testing.T) {
 	b := newBench(t, schemas.ModeEnforce)
 	c := b.controller()
 	had := b.allocated("gpu-r01-03")
+	fell := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus")
+	fell.Summary = &schemas.Sentence{ID: "cause", Text: map[string]string{"en": "because", "zh": "掉卡"}}
 	as := b.until(c, func(as []schemas.Action) bool {
 		return kind(as, "drain").State == schemas.ActionWaiting
-	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	}, fell)
 	if d := kind(as, "drain"); !strings.Contains(d.Detail, "li has gpu-r01-03, so they or an admin must approve") || len(b.w.applied) != 0 {
 		t.Errorf("%+v, %v sent", d, b.w.applied)
 	}
@@ -74,6 +78,19 @@ func TestAServerThatSomebodyHasIsTheirs(t *testing.T) {
 	for _, want := range []string{"drain of gpu-r01-03: waiting", "drain of gpu-r01-03: done", "power_cycle of gpu-r01-03: running", "uncordon of gpu-r01-03: done"} {
 		if !slices.ContainsFunc(told, func(text string) bool { return strings.Contains(text, want) }) {
 			t.Errorf("nobody was told of %q: %q", want, told)
+		}
+	}
+	r := reasons.NewReader(nil, nil)
+	for _, text := range told { // in the words of the reader
+		var data struct {
+			Detail string            `json:"detail"`
+			Cause  *schemas.Sentence `json:"cause"`
+		}
+		if err := json.Unmarshal([]byte(text), &data); err != nil {
+			t.Fatal(err)
+		}
+		if s := r.Of(data.Detail); s == nil || s.ID != reasons.Repair || s.Args["server"] != "gpu-r01-03" || s.Args["why"] == "" || data.Cause == nil || data.Cause.Text["zh"] == "" {
+			t.Errorf("%s is read as %+v, for %+v", data.Detail, s, data.Cause)
 		}
 	}
 }

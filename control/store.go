@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"auspex/control/policy"
+	"auspex/internal/reasons"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/records"
@@ -248,7 +249,8 @@ func (s *store) owners(ctx context.Context, tx *sql.Tx, c *climb, a *schemas.Act
 	if c.Request != nil || !slices.Contains(told, a.State) || !r.EndsWhatRuns() && !takesOut(a.Kind) && !releases(a.Kind) {
 		return nil
 	}
-	return allocations.Tell(ctx, tx, s.now(), c.Subject, schemas.NoticeRepair, fmt.Sprintf("%s of %s: %s. %s", a.Kind, c.Subject, a.State, c.Why))
+	detail := reasons.Text(reasons.Repair, reasons.Args{"kind": a.Kind, "server": c.Subject, "state": a.State, "why": c.Why})
+	return allocations.Tell(ctx, tx, s.now(), c.Subject, schemas.NoticeRepair, detail, c.Summary)
 }
 
 // inTurn does some parts of a transaction; one that is nil is nothing.

@@ -51,8 +51,8 @@ type Find struct {
 	ID          string    `json:"id"` // UUID
 	DiscoveryID string    `json:"discovery_id"`
 	Number      int       `json:"-"`        // of its address in the sweep, from 0
-	Address     string    `json:"address"`  // host:port
-	Protocol    string    `json:"protocol"` // redfish or ipmi
+	Address     string    `json:"address"`  // host:port, or the object
+	Protocol    string    `json:"protocol"` // redfish or ipmi; tinkerbell of an object in its API
 	Result      string    `json:"result"`
 	Message     string    `json:"message,omitempty"` // why it could not be read, a sentence
 	SeenAt      time.Time `json:"seen_at"`
@@ -141,8 +141,9 @@ type Conflict struct {
 
 // ConflictSide is one of the two.
 type ConflictSide struct {
-	Source   string    `json:"source"` // of the inventory, or redfish, ipmi or lldp
+	Source   string    `json:"source"` // of the inventory, or redfish, ipmi, lldp or tinkerbell
 	Value    string    `json:"value"`
+	Owner    string    `json:"owner,omitempty"`    // who has said so there, such as a field manager of Kubernetes
 	Resource string    `json:"resource,omitempty"` // of which it says so, where that is another; or where it was read
 	Time     time.Time `json:"time,omitzero"`      // when it was said; absent is not known
 }
@@ -151,6 +152,8 @@ type ConflictSide struct {
 const (
 	SideInventory = "inventory" // what the inventory says, whoever brought it
 	SideLLDP      = "lldp"
+	// SideTinkerbell is what others have in the API of Tinkerbell; its resource is the object there.
+	SideTinkerbell = "tinkerbell"
 )
 
 // Neighbor is what a port sees at the other end of its cable (LLDP, IEEE 802.1AB, clause 8.5); what

@@ -67,6 +67,8 @@ const (
 	EventTenantReport         = "tenant.report"
 	EventConfigDrift          = "config.drift"
 	EventConfigFailed         = "config.failed"
+	EventHardwareConflict     = "hardware.conflict"
+	EventHardwareDiscovered   = "hardware.discovered"
 	EventMaintenanceDeclared  = "maintenance.declared"
 	EventMaintenanceEnded     = "maintenance.ended"
 	EventWorkloadFailed       = "workload.failed"
@@ -139,6 +141,8 @@ func EventTypes() []string {
 		EventTenantReport,
 		EventConfigDrift,
 		EventConfigFailed,
+		EventHardwareConflict,
+		EventHardwareDiscovered,
 		EventMaintenanceDeclared,
 		EventMaintenanceEnded,
 		EventWorkloadFailed,

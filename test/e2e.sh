@@ -42,8 +42,8 @@ export AUSPEX_E2E=1 AUSPEX_REQUIRE_ENGINE=1 AUSPEX_BIN=${AUSPEX_BIN:-$PWD/bin/au
 "$peers/install.sh"
 start alertmanager promtool chromium ipmi sushy schemathesis slurm kube
 # The whole product. It waits for real processes most of its time: a demo takes a fifth of a core while it runs, and two
-# seconds of one to start. So tests that do not measure time run side by side, five on two cores.
-test/gotest.sh -count=1 -timeout 40m -v -parallel $(($(nproc) * 5 / 2)) -run "${1:-.}" -- ./internal/e2e/...
+# seconds of one to start. So tests that do not measure time run side by side, four on two cores.
+test/gotest.sh -count=1 -timeout 40m -v -parallel $(($(nproc) * 2)) -run "${1:-.}" -- ./internal/e2e/...
 echo "e2e: the product passed ($((SECONDS - began)) s)"
 [ $# = 0 ] || exit 0
 

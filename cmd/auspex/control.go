@@ -17,6 +17,7 @@ import (
 	"auspex/control/keeper"
 	"auspex/control/life"
 	"auspex/internal/cmdb"
+	"auspex/internal/foreign"
 	"auspex/internal/provision"
 	"auspex/internal/run"
 	"auspex/internal/store/caps"
@@ -37,7 +38,7 @@ func (s *stack) control() []run.Component {
 	}
 	return []run.Component{s.lasting("control", func(reg prometheus.Registerer) (run.Component, error) {
 		resource := func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) }
-		remediators, err := s.remediators()
+		remediators, err := s.remediators(reg)
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +54,7 @@ func (s *stack) control() []run.Component {
 			Costs: costs{s.inv, s.db}, Resource: resource, Console: s.cfg.Notify.ExternalURL,
 		})
 	}), s.lasting("configurations", func(reg prometheus.Registerer) (run.Component, error) {
-		remediators, err := s.remediators()
+		remediators, err := s.remediators(nil)
 		if err != nil {
 			return nil, err
 		}
@@ -69,9 +70,15 @@ func (s *stack) control() []run.Component {
 	})}
 }
 
-// remediators does the steps of control, by kind.
-func (s *stack) remediators() (map[string]control.Remediator, error) {
+// remediators does the steps of control, by kind. Only those of control itself follow the world, count, and keep what
+// others have there.
+func (s *stack) remediators(reg prometheus.Registerer) (map[string]control.Remediator, error) {
+	var others control.Foreign
+	if reg != nil {
+		others = foreign.New(s.db, s.inv, s.bus, s.log, reg)
+	}
 	return s.cfg.Control.Drivers.Remediators(control.Settings{
+		Foreign: others, Metrics: reg,
 		Log: s.log, Now: time.Now, Resource: func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) },
 		Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(), Outlets: outlets(s.inv),
 		Installs: installs{s.inv, estate.New(s.db), provisioning.New(s.db)}, Validations: kept{s, s.hot, validations.New(s.db)},

@@ -26,8 +26,11 @@ func addRemote(root *cobra.Command, args []string, std IO) error {
 	const here = "here"
 	root.AddGroup(&cobra.Group{ID: here, Title: "Commands:"}, &cobra.Group{ID: cli.Group, Title: "Commands that ask a running Auspex:"})
 	for _, c := range commands {
-		if c.Name() == "audit" {
+		switch c.Name() {
+		case "audit":
 			c.AddCommand(verifyCommand(std))
+		case "plan":
+			withPolicies(c, std)
 		}
 	}
 	for _, c := range root.Commands() {

@@ -124,6 +124,9 @@ const (
 	Settling    = "no_step.settling"
 	OtherLadder = "no_step.other_ladder"
 	Rests       = "no_step.rests"
+	PlanGoesOn  = "no_step.goes_on"
+	PlanEnds    = "no_step.ends"
+	PlanFar     = "no_step.far"
 
 	Asked        = "request.asked"
 	ObservesOnly = "request.observes_only"
@@ -312,6 +315,9 @@ var templates = map[string]string{
 	Skipped:        "skipped: {why}",
 
 	NoPolicy:    "no policy is for {fault}",
+	PlanGoesOn:  "a ladder of policy {policy} stands on {server} and goes on as it was opened",
+	PlanEnds:    "a ladder of policy {policy} stands on {server}, and these policies no longer have it: it would be cancelled",
+	PlanFar:     "policy {policy} waits until {fault} is nearer",
 	LadderEnded: "the ladder of policy {policy} has ended: {how}",
 	Unsure:      "the cause is {value} % sure, and policy {policy} asks for {limit} %",
 	Settling:    "policy {policy} waits until the cause has stood for {age}; it stands since {since}",

@@ -32,8 +32,9 @@ const (
 // cluster speaks to one API server. What it reads itself is read from etcd, never from a cache
 // (resourceVersion is not set).
 type cluster struct {
-	cfg Config
-	api kubernetes.Client
+	cfg     Config
+	api     kubernetes.Client
+	metrics *metrics
 }
 
 // settings are those of requests for Tinkerbell's resources.
@@ -49,8 +50,11 @@ func (k *cluster) settings() (*rest.Config, error) {
 
 func (k *cluster) client() (*rest.RESTClient, error) { return k.api.REST(k.settings) }
 
-func (k *cluster) do(ctx context.Context, ask func(*rest.RESTClient) *rest.Request, into runtime.Object) error {
-	return k.api.Do(ctx, k.settings, ask, into)
+// do sends a request; verb and resource are what it is counted by.
+func (k *cluster) do(ctx context.Context, verb, resource string, ask func(*rest.RESTClient) *rest.Request, into runtime.Object) error {
+	err := k.api.Do(ctx, k.settings, ask, into)
+	k.metrics.did(verb, resource, err)
+	return err
 }
 
 // rejected marks an error from before anything was sent.
@@ -76,7 +80,7 @@ func absent(err error) bool {
 
 // get reads an object; found is false where there is none of this name.
 func (k *cluster) get(ctx context.Context, resource, name string, into runtime.Object) (found bool, err error) {
-	err = k.do(ctx, func(c *rest.RESTClient) *rest.Request {
+	err = k.do(ctx, "get", resource, func(c *rest.RESTClient) *rest.Request {
 		return c.Get().Namespace(k.cfg.Namespace).Resource(resource).Name(name)
 	}, into)
 	switch {
@@ -99,7 +103,7 @@ func (k *cluster) workflow(ctx context.Context, name string) (*Workflow, error) 
 func (k *cluster) pages(ctx context.Context, resource string, read func() (into runtime.Object, next func() string)) error {
 	for from := ""; ; {
 		into, next := read()
-		if err := k.do(ctx, func(c *rest.RESTClient) *rest.Request {
+		if err := k.do(ctx, "list", resource, func(c *rest.RESTClient) *rest.Request {
 			return c.Get().Namespace(k.cfg.Namespace).Resource(resource).Param("limit", strconv.Itoa(page)).Param("continue", from)
 		}, into); err != nil {
 			return fmt.Errorf("list %s of %s: %w", resource, k.cfg.Namespace, err)
@@ -128,7 +132,7 @@ func (k *cluster) allHardware(ctx context.Context) (out []Hardware, err error) {
 
 // create makes an object; made is false where one of this name exists.
 func (k *cluster) create(ctx context.Context, resource, name string, o runtime.Object) (made bool, err error) {
-	err = k.do(ctx, func(c *rest.RESTClient) *rest.Request {
+	err = k.do(ctx, "create", resource, func(c *rest.RESTClient) *rest.Request {
 		return c.Post().Namespace(k.cfg.Namespace).Resource(resource).Param("fieldManager", manager).Body(o)
 	}, nil)
 	switch {
@@ -153,7 +157,7 @@ func (k *cluster) patch(ctx context.Context, resource string, of *metav1.ObjectM
 	if err != nil {
 		return err
 	}
-	if err := k.do(ctx, func(c *rest.RESTClient) *rest.Request {
+	if err := k.do(ctx, "patch", resource, func(c *rest.RESTClient) *rest.Request {
 		return c.Patch(types.MergePatchType).Namespace(k.cfg.Namespace).Resource(resource).Name(of.Name).Param("fieldManager", manager).Body(body)
 	}, nil); err != nil {
 		return fmt.Errorf("change %s %s/%s: %w", resource, k.cfg.Namespace, of.Name, err)
@@ -174,7 +178,7 @@ func (k *cluster) remove(ctx context.Context, resource string, of *metav1.Object
 	if err != nil {
 		return err
 	}
-	err = k.do(ctx, func(c *rest.RESTClient) *rest.Request {
+	err = k.do(ctx, "delete", resource, func(c *rest.RESTClient) *rest.Request {
 		return c.Delete().Namespace(k.cfg.Namespace).Resource(resource).Name(of.Name).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
 	}, nil)
 	if err != nil && !absent(err) {

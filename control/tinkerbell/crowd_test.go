@@ -133,7 +133,7 @@ func TestTwoHundredAtOnceOnTheRealTinkerbell(t *testing.T) {
 	t.Cleanup(func() {
 		for n := range steps { // the other tests read all there is
 			for resource, name := range map[string]string{workflows: workflowName(steps[n]), hardware: label(steps[n].Server)} {
-				_ = s.admin.do(context.WithoutCancel(t.Context()), func(c *rest.RESTClient) *rest.Request { return c.Delete().RequestURI(path(resource) + name) }, nil)
+				_ = s.admin.do(context.WithoutCancel(t.Context()), "delete", resource, func(c *rest.RESTClient) *rest.Request { return c.Delete().RequestURI(path(resource) + name) }, nil)
 			}
 		}
 	})

@@ -34,6 +34,7 @@ type api struct {
 	log     []event
 	asked   int // workflows that were to be made
 	expired bool
+	machine func(w http.ResponseWriter, name string) // answers for board controllers
 	forbid  func(*http.Request) bool
 	// hook is asked before a change: it may cut the connection, before or after the change.
 	hook func(r *http.Request) (before, after bool)
@@ -124,6 +125,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource, name := parts[0], ""
 	if len(parts) > 1 {
 		name = parts[1]
+	}
+	if name, ok := strings.CutPrefix(r.URL.Path, "/apis/bmc.tinkerbell.org/v1alpha1/namespaces/tink/machines/"); ok && a.machine != nil {
+		w.Header().Set("Content-Type", "application/json")
+		a.machine(w, name)
+		return
 	}
 	if kinds[resource] == "" {
 		http.NotFound(w, r)

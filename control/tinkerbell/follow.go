@@ -91,18 +91,33 @@ func (i *installer) Follow(ctx context.Context) {
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				l := one.list()
 				err := i.list(ctx, one.resource, o, l)
+				i.metrics.did("list", one.resource, err)
+				if o.Continue == "" {
+					i.metrics.lists.WithLabelValues(one.resource).Inc()
+				}
 				i.heard(one.resource, err)
 				return l, err
 			},
 			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				w, err := i.watch(ctx, one.resource, o)
+				i.metrics.did("watch", one.resource, err)
+				i.metrics.watches.WithLabelValues(one.resource).Inc()
 				i.heard(one.resource, err)
 				return w, err
 			},
 		}, one.expected, one.into, cache.ReflectorOptions{Name: one.resource, Logger: &quiet})
 		wg.Go(func() { r.RunWithContext(klog.NewContext(ctx, quiet)) })
 	}
-	said := ""
+	said := map[string]string{}
+	told := func(what string, err error) {
+		switch {
+		case err == nil:
+			delete(said, what)
+		case ctx.Err() == nil && err.Error() != said[what]: // once, not at each look
+			said[what] = err.Error()
+			i.log.Warn("something is left to do in Tinkerbell's API; it is tried again", "what", what, "error", err)
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -111,14 +126,10 @@ func (i *installer) Follow(ctx context.Context) {
 		case <-i.machines.changed:
 		case <-time.After(tends):
 		}
+		i.count()
 		if i.flows.synced() && i.machines.synced() {
-			err := i.tend(ctx)
-			if err == nil {
-				said = ""
-			} else if ctx.Err() == nil && err.Error() != said { // once, not at each look
-				said = err.Error()
-				i.log.Warn("cannot close what was opened for an installation; it is tried again", "error", err)
-			}
+			told("close what was opened for an installation", i.tend(ctx))
+			told("tell what others have there", i.compare(ctx))
 		}
 	}
 }

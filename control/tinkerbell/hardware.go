@@ -78,64 +78,68 @@ func macOf(iface map[string]any) string {
 	return strings.ToLower(mac)
 }
 
-// specOf is hardware as a record has it, over what others say in what there is. Whether it may start
-// from the network is not of the record: that is opened for a workflow, and closed.
-func specOf(r *schemas.HardwareRecord, was *HardwareSpec) HardwareSpec {
-	spec := HardwareSpec{Metadata: maps.Clone(was.Metadata), UserData: was.UserData}
+// specOf is hardware as a record has it, over what others say in what there is; what is left to them
+// stays as it is, also where the record says otherwise. Whether it may start from the network is not of
+// the record: that is opened for a workflow, and closed.
+func specOf(r *schemas.HardwareRecord, was *HardwareSpec, left func(field string) bool) HardwareSpec {
+	spec := HardwareSpec{Metadata: maps.Clone(was.Metadata), UserData: was.UserData, BMC: was.BMC}
+	set := func(of map[string]any, field, key string, value any) {
+		if !left(field + "." + key) {
+			of[key] = value
+		}
+	}
+	ours := macs(r)
 	for i := range r.Interfaces {
 		n := &r.Interfaces[i]
-		mac := strings.ToLower(n.DHCP.MAC)
-		iface := map[string]any{}
+		mac := ours[i]
+		field, iface := interfaceField(mac), map[string]any{}
 		if k := slices.IndexFunc(was.Interfaces, func(v map[string]any) bool { return macOf(v) == mac }); k >= 0 {
 			iface = maps.Clone(was.Interfaces[k])
 		}
 		dhcp := into(iface, "dhcp")
-		dhcp["mac"], dhcp["uefi"] = mac, n.DHCP.UEFI
+		dhcp["mac"] = mac
+		set(dhcp, field+".dhcp", "uefi", n.DHCP.UEFI)
 		for key, value := range map[string]string{"hostname": n.DHCP.Hostname, "arch": n.DHCP.Arch, "iface_name": n.DHCP.IfaceName} {
 			if value != "" {
-				dhcp[key] = value
+				set(dhcp, field+".dhcp", key, value)
 			}
 		}
 		netboot := into(iface, "netboot")
 		if _, said := netboot["allowPXE"]; !said {
 			netboot["allowPXE"] = false
 		}
-		netboot["allowWorkflow"] = n.Boot
+		set(netboot, field+".netboot", "allowWorkflow", n.Boot)
 		spec.Interfaces = append(spec.Interfaces, iface)
+	}
+	for _, v := range was.Interfaces {
+		if mac := macOf(v); mac == "" || !slices.Contains(ours, mac) && left(interfaceField(mac)) {
+			spec.Interfaces = append(spec.Interfaces, v)
+		}
 	}
 	for i := range r.Disks {
 		if d := r.Disks[i].Device; d != "" {
 			spec.Disks = append(spec.Disks, Disk{d})
 		}
 	}
+	if left(fieldDisks) {
+		spec.Disks = was.Disks
+	}
 	if spec.Metadata == nil {
 		spec.Metadata = map[string]any{}
 	}
 	instance := into(spec.Metadata, "instance")
-	instance["id"], instance["hostname"] = r.ID, r.Metadata.Hostname
+	set(instance, fieldInstance, "id", r.ID)
+	set(instance, fieldInstance, "hostname", r.Metadata.Hostname)
 	facility := into(spec.Metadata, "facility")
 	for key, value := range map[string]string{"facility_code": r.Metadata.Site, "plan_slug": r.Model} {
 		if value != "" {
-			facility[key] = value
+			set(facility, fieldFacility, key, value)
 		}
 	}
-	if text := r.Overrides.UserData; text != "" {
+	if text := r.Overrides.UserData; text != "" && !left(fieldUserData) {
 		spec.UserData = &text
 	}
 	return spec
-}
-
-// gist is what a spec says of what an installation goes by: addresses and disks.
-func (s *HardwareSpec) gist() string {
-	var out []string
-	for _, v := range s.Interfaces {
-		d := sub(v, "dhcp")
-		out = append(out, fmt.Sprintf("%s %v %v", macOf(v), d["arch"], d["uefi"]))
-	}
-	for _, d := range s.Disks {
-		out = append(out, d.Device)
-	}
-	return strings.Join(out, ", ")
 }
 
 // mineOf reports whether hardware is ours, for a server.
@@ -144,7 +148,8 @@ func (h *Hardware) mineOf(r *schemas.HardwareRecord) bool {
 }
 
 // ofServer finds our hardware of a server, and what speaks against having it: an object of its name
-// that is not ours, one of somebody else with its addresses, or one of ours that somebody changed.
+// that is not ours, one of somebody else with its addresses, or one of ours in which somebody changed
+// what an installation goes by.
 func (k *cluster) ofServer(ctx context.Context, r *schemas.HardwareRecord) (h *Hardware, err error) {
 	all, err := k.allHardware(ctx)
 	if err != nil {
@@ -175,10 +180,9 @@ func (k *cluster) ofServer(ctx context.Context, r *schemas.HardwareRecord) (h *H
 	if h == nil {
 		return nil, nil
 	}
-	want := specOf(r, &h.Spec)
-	if is := h.Spec.gist(); is != want.gist() && h.Annotations[recordSum] != "" && h.Annotations[recordSum] != digest(is) {
-		return nil, fmt.Errorf("%w: %s has changed hardware %s/%s to %s, and the record says %s; put it back, or take its annotation %s away to have it written anew",
-			control.ErrCannot, owner(&h.ObjectMeta), k.cfg.Namespace, h.Name, is, want.gist(), recordSum)
+	if changed := h.amiss(r); len(changed) > 0 {
+		return nil, fmt.Errorf("%w: %s has changed hardware %s/%s: %s; put it back, or take its annotation %s away to have it written anew",
+			control.ErrCannot, changed[0].Owner, k.cfg.Namespace, h.Name, worded(changed), recordOf)
 	}
 	return h, nil
 }
@@ -193,27 +197,43 @@ func same(a, b any) bool {
 // putHardware writes our hardware of a server where it is not as the record has it, and returns its
 // name. It opens nothing.
 func (k *cluster) putHardware(ctx context.Context, r *schemas.HardwareRecord, h *Hardware) (name string, err error) {
+	derived := specOf(r, &HardwareSpec{}, func(string) bool { return false })
+	says := derived.says()
 	if h == nil {
 		name = label(r.Name)
-		spec := specOf(r, &HardwareSpec{})
+		wrote, err := json.Marshal(says)
+		if err != nil {
+			return name, err
+		}
 		made, err := k.create(ctx, hardware, name, &Hardware{
 			TypeMeta: metav1.TypeMeta{APIVersion: group.String(), Kind: "Hardware"},
 			ObjectMeta: metav1.ObjectMeta{
 				Name: name, Namespace: k.cfg.Namespace, Labels: map[string]string{managedBy: manager, serverID: r.ID},
-				Annotations: map[string]string{forServer: r.Name, recordSum: digest(spec.gist())},
+				Annotations: map[string]string{forServer: r.Name, recordOf: string(wrote)},
 			},
-			Spec: spec,
+			Spec: derived,
 		})
 		if err == nil && !made {
 			err = fmt.Errorf("%w: hardware %s/%s was made by someone else just now", control.ErrRejected, k.cfg.Namespace, name)
 		}
 		return name, err
 	}
-	want := specOf(r, &h.Spec)
-	if same(want, h.Spec) && h.Annotations[recordSum] == digest(want.gist()) {
+	theirs, before := map[string]bool{}, h.wrote()
+	for _, d := range h.theirs(says) {
+		theirs[d.Field] = true
+		if was, ok := before[d.Field]; ok {
+			says[d.Field] = was // what they have stays told from what we wrote
+		}
+	}
+	want := specOf(r, &h.Spec, func(field string) bool { return theirs[field] })
+	wrote, err := json.Marshal(says)
+	if err != nil {
+		return h.Name, err
+	}
+	if same(want, h.Spec) && h.Annotations[recordOf] == string(wrote) {
 		return h.Name, nil
 	}
-	changes := annotations(map[string]any{recordSum: digest(want.gist()), forServer: r.Name})
+	changes := annotations(map[string]any{recordOf: string(wrote), forServer: r.Name, listBy: h.listOwner()})
 	changes["spec"] = want
 	return h.Name, k.patch(ctx, hardware, &h.ObjectMeta, changes)
 }
@@ -228,7 +248,7 @@ func (k *cluster) allow(ctx context.Context, h *Hardware, workflow string) error
 		boots, _ := netboot["allowWorkflow"].(bool)
 		netboot["allowPXE"] = workflow != "" && boots
 	}
-	mark := map[string]any{netbootFor: nil}
+	mark := map[string]any{netbootFor: nil, listBy: h.listOwner()}
 	if workflow != "" {
 		mark[netbootFor] = workflow
 	}

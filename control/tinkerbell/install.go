@@ -54,6 +54,14 @@ type installer struct {
 
 	flows, machines *store
 
+	foreign control.Foreign // nil where nobody wants to know what others have
+	rereads time.Duration
+	// What was found of hardware, by name, and told last: of [installer.Follow] alone.
+	held  map[string]held
+	hosts map[string]host
+	deaf  bool
+	said  []schemas.Foreign
+
 	mu    sync.Mutex
 	again map[string]time.Time // when the boot device of a step is set again, where it does not read so
 	away  error                // why the API is not followed
@@ -62,8 +70,8 @@ type installer struct {
 
 func newInstaller(cfg Config, s control.Settings) *installer {
 	return &installer{
-		cluster: &cluster{cfg: cfg}, log: s.Log, now: s.Now, installs: s.Installs, secrets: s.Secrets, wipes: s.Wipes,
-		flows: newStore(), machines: newStore(), again: map[string]time.Time{},
+		cluster: &cluster{cfg: cfg, metrics: newMetrics(s.Metrics)}, log: s.Log, now: s.Now, installs: s.Installs, secrets: s.Secrets, wipes: s.Wipes,
+		flows: newStore(), machines: newStore(), again: map[string]time.Time{}, rereads: rereads, foreign: s.Foreign, hosts: map[string]host{},
 	}
 }
 
@@ -189,7 +197,7 @@ func (i *installer) Apply(ctx context.Context, s control.Step) error {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: workflowName(s), Namespace: i.cfg.Namespace, Labels: map[string]string{managedBy: manager, serverID: o.record.ID},
 			Annotations: map[string]string{
-				ofAction: s.ID, forServer: s.Server, deadlineAt: i.now().Add(i.cfg.Deadline).UTC().Format(time.RFC3339),
+				ofAction: s.ID, forServer: s.Server, ofTemplate: o.pinned(), deadlineAt: i.now().Add(i.cfg.Deadline).UTC().Format(time.RFC3339),
 			},
 		},
 		Spec: WorkflowSpec{TemplateRef: o.name(), HardwareRef: where, HardwareMap: map[string]string{"device_1": bootMAC(&o.record)}},
@@ -504,7 +512,11 @@ func (i *installer) End(ctx context.Context, s control.Step) error {
 
 // end takes a workflow of ours away that has not ended, and closes what was opened for it.
 func (i *installer) end(ctx context.Context, w *Workflow) error {
-	return errors.Join(i.shut(ctx, w.Spec.HardwareRef, w.Name), i.remove(ctx, workflows, &w.ObjectMeta), i.tidy(ctx, w))
+	err := errors.Join(i.shut(ctx, w.Spec.HardwareRef, w.Name), i.remove(ctx, workflows, &w.ObjectMeta), i.tidy(ctx, w))
+	if err == nil && !w.ended() && !w.CreationTimestamp.IsZero() {
+		i.metrics.ended(w, "taken_away", i.now())
+	}
+	return err
 }
 
 // tidy takes the Template of a workflow away: it holds secrets, and is filled in for one server.
@@ -528,6 +540,9 @@ func (i *installer) finish(ctx context.Context, w *Workflow) error {
 	err := i.patch(ctx, workflows, &w.ObjectMeta, annotations(map[string]any{closedAt: i.now().UTC().Format(time.RFC3339)}))
 	if conflicts(err) { // it has changed since it was seen, and what is told of it is told by the watch
 		return nil
+	}
+	if err == nil {
+		i.metrics.ended(w, strings.ToLower(w.state()), i.now())
 	}
 	return err
 }

@@ -26,8 +26,10 @@ const (
 	bootPhase  = "auspex.io/boot"     // how far the start from the network is: "", open, cycle
 	closedAt   = "auspex.io/closed"   // since when nothing is left to be done of a workflow that ended
 	pokedAt    = "auspex.io/poked"
-	netbootFor = "auspex.io/netboot" // the workflow for which hardware may start from the network
-	recordSum  = "auspex.io/record"  // digest of what we wrote of hardware
+	netbootFor = "auspex.io/netboot"       // the workflow for which hardware may start from the network
+	recordOf   = "auspex.io/record"        // what we wrote of hardware, by field: JSON
+	listBy     = "auspex.io/interfaces-by" // who else had written the list of interfaces when we did last: it has one owner as a whole
+	ofTemplate = "auspex.io/template"      // of a workflow: name@version
 )
 
 // Workflow is the part of a Workflow that is read and written here. What its actions are given is
@@ -207,6 +209,14 @@ type HardwareSpec struct {
 	Disks      []Disk           `json:"disks,omitempty"`
 	Metadata   map[string]any   `json:"metadata,omitzero"`
 	UserData   *string          `json:"userData,omitempty"`
+	BMC        *Reference       `json:"bmcRef,omitempty"`
+}
+
+// Reference names an object of the same namespace.
+type Reference struct {
+	APIGroup string `json:"apiGroup,omitempty"`
+	Kind     string `json:"kind"`
+	Name     string `json:"name"`
 }
 
 // Disk is a disk.
@@ -220,6 +230,21 @@ type HardwareList struct {
 	metav1.ListMeta `json:"metadata,omitzero"`
 	Items           []Hardware `json:"items"`
 }
+
+// Machine is where a board controller is, as Rufio has it: nothing else of it is read.
+type Machine struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	Spec struct {
+		Connection struct {
+			Host string `json:"host,omitempty"`
+		} `json:"connection,omitzero"`
+	} `json:"spec,omitzero"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (m *Machine) DeepCopyObject() runtime.Object { return copied(m) }
 
 // Template is a Template.
 type Template struct {
@@ -265,6 +290,7 @@ func (t *Template) DeepCopyObject() runtime.Object { return copied(t) }
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(group, &Workflow{}, &WorkflowList{}, &Hardware{}, &HardwareList{}, &Template{})
+	s.AddKnownTypes(schema.GroupVersion{Group: "bmc.tinkerbell.org", Version: "v1alpha1"}, &Machine{})
 	metav1.AddToGroupVersion(s, group)
 	return s
 }()

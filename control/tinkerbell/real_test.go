@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -21,7 +24,17 @@ import (
 
 	"auspex/control"
 	"auspex/control/messages"
+	"auspex/internal/bus"
+	"auspex/internal/bus/wire"
+	"auspex/internal/cmdb"
+	"auspex/internal/foreign"
+	conflictstore "auspex/internal/store/conflicts"
+	"auspex/internal/store/discoveries"
+	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
 	"auspex/internal/waittest"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // peer returns a variable that test/peers/tinkerbell.sh prints.
@@ -52,7 +65,7 @@ var serial atomic.Uint32
 func realSite(t *testing.T) *site {
 	admin := defaults()
 	admin.Kubeconfig = peer(t, "TINK_ADMIN")
-	s := &site{T: t, admin: &cluster{cfg: *admin}}
+	s := &site{T: t, admin: &cluster{cfg: *admin, metrics: newMetrics(nil)}}
 	b, err := os.ReadFile("../../deploy/kubernetes/tinkerbell.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +101,7 @@ func (s *site) call(verb, path string, kind types.PatchType, body any) {
 	if kind == "" {
 		kind = "application/json"
 	}
-	if err := s.admin.do(s.Context(), func(c *rest.RESTClient) *rest.Request {
+	if err := s.admin.do(s.Context(), verb, path, func(c *rest.RESTClient) *rest.Request {
 		return c.Verb(verb).RequestURI(path).SetHeader("Content-Type", string(kind)).Body(b)
 	}, nil); err != nil {
 		s.Fatal(err)
@@ -397,4 +410,244 @@ func TestARightThatLacksOnTheRealAPIIsNamed(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// inventory is a real one with the server of a site, with what is kept of others and heard on the bus.
+type inventory struct {
+	*site
+	db  *sqldb.DB
+	inv *cmdb.Inventory
+	bus *posted
+}
+
+// posted is what was put on the bus.
+type posted struct {
+	mu   sync.Mutex
+	msgs []bus.Message
+}
+
+// Publish implements bus.Publisher.
+func (p *posted) Publish(_ context.Context, msgs ...bus.Message) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.msgs = append(p.msgs, msgs...)
+	return nil
+}
+
+func (s *site) inventory() *inventory {
+	s.Helper()
+	i := &inventory{site: s, db: sqltest.Open(s.T), bus: &posted{}}
+	i.inv = cmdb.New(cmdb.DefaultConfig(), i.db, nil, nil)
+	if err := i.inv.Open(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+	name := s.step.Server
+	if _, err := i.inv.Import(s.Context(), cmdb.Draft{Topology: schemas.Topology{Resources: []schemas.Resource{
+		{ID: name, Kind: schemas.KindServer},
+		{ID: name + "/nic0", Kind: schemas.KindNIC, Parent: name, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrMAC: s.mac})},
+	}}}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()}); err != nil {
+		s.Fatal(err)
+	}
+	return i
+}
+
+// driver is one that tells of others, as a process that starts has it.
+func (i *inventory) driver(edit ...func(*Config)) (d *installer, kill func()) {
+	i.Helper()
+	c := defaults()
+	c.Kubeconfig, c.Boot = peer(i.T, "TINK_AUSPEX"), bootNone
+	for _, e := range edit {
+		e(c)
+	}
+	all, err := c.Remediators(control.Settings{
+		Installs: i.stock, Secrets: i.stock, Foreign: foreign.New(i.db, i.inv, i.bus, slog.New(slog.DiscardHandler), nil),
+	})
+	if err != nil {
+		i.Fatal(err)
+	}
+	d = all[kindReinstall].(*installer)
+	return d, follow(i.T, d)
+}
+
+// open are the open conflicts about the server of the site.
+func (i *inventory) open(want ...string) {
+	i.Helper()
+	slices.Sort(want)
+	waittest.Until(i.T, func() error {
+		all, _, err := conflictstore.New(i.db).List(i.Context(), conflictstore.Filter{Status: schemas.ConflictOpen, Resource: i.step.Server, Limit: 100})
+		if err != nil {
+			return err
+		}
+		got := []string{}
+		for _, c := range all {
+			got = append(got, fmt.Sprintf("%s: %s, not %s (%s, %s)", c.Field, c.Right.Value, c.Left.Value, c.Right.Owner, c.Right.Resource))
+		}
+		if slices.Sort(got); !slices.Equal(got, want) && len(got)+len(want) > 0 {
+			return fmt.Errorf("open are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		return nil
+	})
+}
+
+// told are the events about an object up to now.
+func (i *inventory) told(object string) (out []string) {
+	i.Helper()
+	i.bus.mu.Lock()
+	defer i.bus.mu.Unlock()
+	for _, m := range i.bus.msgs {
+		var b auspexv1.Batch
+		if err := wire.Decode(m.Value, &b); err != nil {
+			i.Fatal(err)
+		}
+		for _, ev := range b.GetEvents() {
+			if ev.GetAttrs()["object"] == object {
+				out = append(out, strings.TrimSpace(ev.GetType()+" "+ev.GetAttrs()["field"]+" "+ev.GetState()))
+			}
+		}
+	}
+	return out
+}
+
+// tells waits for the events about an object, which come after what is kept of it.
+func (i *inventory) tells(object string, want ...string) {
+	i.Helper()
+	waittest.Until(i.T, func() error {
+		if got := slices.Sorted(slices.Values(i.told(object))); !slices.Equal(got, want) {
+			return fmt.Errorf("told is %q", got)
+		}
+		return nil
+	})
+}
+
+func TestWhatOthersWriteInTheRealAPIIsShownAndLeft(t *testing.T) {
+	s := realSite(t)
+	i := s.inventory()
+	d, kill := i.driver()
+	base := "/apis/tinkerbell.org/v1alpha1/namespaces/tink/hardware"
+	name, ours := s.step.Server, "tink/"+s.step.Server
+	if err := d.Apply(t.Context(), s.step); err != nil {
+		t.Fatal(err)
+	}
+	s.until(d, control.Pending, "PENDING")
+	if err := d.End(t.Context(), s.step); err != nil {
+		t.Fatal(err)
+	}
+	i.open()
+	// Somebody edits what is ours: a list as a whole, as kubectl edit does, and one field by server-side apply.
+	ifaces := s.machine().Spec.Interfaces
+	into(ifaces[0], "dhcp")["hostname"] = "theirs"
+	s.call("PATCH", base+"/"+name+"?fieldManager=kubectl-edit", types.MergePatchType, map[string]any{"spec": map[string]any{"interfaces": ifaces}})
+	s.call("PATCH", base+"/"+name+"?fieldManager=argocd&force=true", types.ApplyPatchType, map[string]any{
+		"apiVersion": group.String(), "kind": "Hardware", "metadata": map[string]any{"name": name}, "spec": map[string]any{"metadata": map[string]any{"facility": map[string]any{"facility_code": "onprem"}}},
+	})
+	s.call("POST", base+"?fieldManager=kubectl-create", "", map[string]any{
+		"apiVersion": group.String(), "kind": "Hardware", "metadata": map[string]any{"name": name + "-theirs"},
+		"spec": map[string]any{"interfaces": []any{map[string]any{"dhcp": map[string]any{"mac": s.mac, "arch": "aarch64", "uefi": true}, "netboot": map[string]any{"allowWorkflow": true}}}},
+	})
+	hostname := "spec.interfaces[" + s.mac + "].dhcp.hostname: theirs, not " + name + " (kubectl-edit, " + ours + ")"
+	facility := "spec.metadata.facility.facility_code: onprem, not dc1 (argocd, " + ours + ")"
+	twice := "hardware: " + ours + "-theirs, not " + ours + " (kubectl-create, " + ours + "-theirs)"
+	arch := "spec.interfaces[" + s.mac + "].dhcp.arch: aarch64, not x86_64 (kubectl-create, " + ours + "-theirs)"
+	i.open(hostname, facility, twice, arch)
+
+	// Killed, and what has changed meanwhile is told by the next one, the rest not again.
+	kill()
+	s.call("DELETE", base+"/"+name+"-theirs", "", map[string]any{})
+	d, _ = i.driver()
+	i.open(hostname, facility)
+	i.tells(ours, "hardware.conflict spec.interfaces["+s.mac+"].dhcp.hostname raised", "hardware.conflict spec.metadata.facility.facility_code raised")
+	i.tells(ours+"-theirs", "hardware.conflict hardware cleared", "hardware.conflict hardware raised",
+		"hardware.conflict spec.interfaces["+s.mac+"].dhcp.arch cleared", "hardware.conflict spec.interfaces["+s.mac+"].dhcp.arch raised")
+	// An installation leaves what others have, and it stays theirs though the list was written by us last.
+	s.stock.record.Model = "m2"
+	again := s.step
+	again.ID += "-b"
+	s.step = again
+	if err := d.Apply(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	s.until(d, control.Pending, "PENDING")
+	waittest.Until(t, func() error {
+		if !s.machine().open() {
+			return errors.New("the server may not start from the network")
+		}
+		return nil
+	})
+	if err := d.End(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	h := s.machine()
+	if says := h.Spec.says(); says["spec.interfaces["+s.mac+"].dhcp.hostname"] != "theirs" || says[fieldFacility+".facility_code"] != "onprem" || says[fieldFacility+".plan_slug"] != "m2" || h.open() {
+		t.Error(says)
+	}
+	i.open(hostname, facility)
+	// They put it back.
+	ifaces = h.Spec.Interfaces
+	into(ifaces[0], "dhcp")["hostname"] = name
+	s.call("PATCH", base+"/"+name+"?fieldManager=kubectl-edit", types.MergePatchType, map[string]any{"spec": map[string]any{"interfaces": ifaces, "metadata": map[string]any{"facility": map[string]any{"facility_code": "dc1"}}}})
+	i.open()
+}
+
+func TestAMachineInTheRealAPIThatNobodyKnowsIsFound(t *testing.T) {
+	s := realSite(t)
+	i := s.inventory()
+	_, kill := i.driver()
+	base := "/apis/tinkerbell.org/v1alpha1/namespaces/tink/hardware"
+	name := s.step.Server + "-new"
+	s.call("POST", base+"?fieldManager=kubectl-create", "", map[string]any{
+		"apiVersion": group.String(), "kind": "Hardware", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"interfaces": []any{map[string]any{"dhcp": map[string]any{"mac": "0a" + s.mac[2:], "hostname": name}}}},
+	})
+	defer s.call("DELETE", base+"/"+name, "", map[string]any{})
+	found := func() error {
+		sweeps, _, err := discoveries.New(i.db).List(t.Context(), "", "", "", 10)
+		if err != nil || len(sweeps) != 1 {
+			return fmt.Errorf("%d sweeps: %w", len(sweeps), err)
+		}
+		finds, _, err := discoveries.New(i.db).Finds(t.Context(), sweeps[0].ID, "", "", 1000)
+		if !slices.ContainsFunc(finds, func(f schemas.Find) bool {
+			return f.Address == "tink/"+name && f.Hostname == name && f.NICs[0].MAC == "0a"+s.mac[2:]
+		}) {
+			return fmt.Errorf("finds are %+v: %w", finds, err)
+		}
+		return nil
+	}
+	waittest.Until(t, found)
+	kill()
+	d, _ := i.driver()
+	waittest.Until(t, func() error {
+		if !d.machines.synced() {
+			return errors.New("it has not seen all")
+		}
+		return nil
+	})
+	if err := found(); err != nil {
+		t.Error(err)
+	}
+	i.tells("tink/"+name, "hardware.discovered")
+}
+
+// Whom the API lets see nothing tells nothing, and settles nothing of what was told.
+func TestWithoutTheRightToReadTheRealAPINothingIsSettled(t *testing.T) {
+	s := realSite(t)
+	i := s.inventory()
+	_, kill := i.driver()
+	base := "/apis/tinkerbell.org/v1alpha1/namespaces/tink/hardware"
+	s.call("POST", base+"?fieldManager=kubectl-create", "", map[string]any{
+		"apiVersion": group.String(), "kind": "Hardware", "metadata": map[string]any{"name": s.step.Server + "-theirs"},
+		"spec": map[string]any{"interfaces": []any{map[string]any{"dhcp": map[string]any{"mac": s.mac, "arch": "x86_64", "uefi": true}, "netboot": map[string]any{"allowWorkflow": true}}}},
+	})
+	ours := "tink/" + s.step.Server
+	twice := "hardware: " + ours + "-theirs, not " + ours + " (kubectl-create, " + ours + "-theirs)"
+	i.open(twice)
+	kill()
+	s.call("DELETE", base+"/"+s.step.Server+"-theirs", "", map[string]any{})
+	d, _ := i.driver(func(c *Config) { c.Kubeconfig = peer(t, "TINK_STRANGER") })
+	waittest.Until(t, func() error {
+		if why, _ := d.unseen(); why == nil {
+			return errors.New("it is let in")
+		}
+		return nil
+	})
+	i.open(twice)
 }

@@ -315,7 +315,7 @@ func TestOurHardwareThatSomebodyChangedIsNamed(t *testing.T) {
 		t.Error(err)
 	}
 	// What others add that an installation does not go by stays.
-	a.say(hardware, server, map[string]any{"metadata": map[string]any{"annotations": map[string]any{recordSum: nil}}, "spec": map[string]any{"vendorData": "theirs"}})
+	a.say(hardware, server, map[string]any{"metadata": map[string]any{"annotations": map[string]any{recordOf: nil}}, "spec": map[string]any{"vendorData": "theirs"}})
 	if err := i.Apply(t.Context(), reinstall("act-2")); err != nil {
 		t.Error(err)
 	}

@@ -214,7 +214,7 @@ func contradictions(ctx context.Context, tx *sql.Tx, now time.Time, found []sche
 // from machines.
 func ours(c *schemas.Conflict) bool {
 	for _, side := range []schemas.ConflictSide{c.Left, c.Right} {
-		if !tells(side.Source) || slices.Contains([]string{"redfish", "ipmi", schemas.SideLLDP}, side.Source) {
+		if !tells(side.Source) || slices.Contains([]string{"redfish", "ipmi", schemas.SideLLDP, schemas.SideTinkerbell}, side.Source) {
 			return false
 		}
 	}

@@ -20,6 +20,7 @@ const (
 	bySerial  = "serial"
 	byUUID    = "uuid"
 	byAddress = "address"
+	byMAC     = "mac"
 )
 
 // Protocols.
@@ -123,6 +124,13 @@ func (x *Index) match(f *schemas.Find) (server, by string) {
 	if server := x.At(f.Protocol, f.Address); server != "" {
 		return server, byAddress
 	}
+	if f.Protocol == schemas.SideTinkerbell { // which has no controller, and knows a machine by its interfaces
+		for i := range f.NICs {
+			if id, ok := x.snap.ByIdentity("", f.NICs[i].MAC); ok && x.snap.Server(id) != "" {
+				return x.snap.Server(id), byMAC
+			}
+		}
+	}
 	return "", ""
 }
 
@@ -149,9 +157,10 @@ func (x *Index) Judge(f *schemas.Find, credential string) {
 			p.Name = name
 		}
 	}
-	if f.Protocol == redfishProtocol {
+	switch f.Protocol {
+	case redfishProtocol:
 		p.RedfishURL = "https://" + f.Address
-	} else {
+	case ipmiProtocol:
 		p.IPMIIP = f.Address
 	}
 	f.Proposal = p

@@ -36,6 +36,8 @@ const (
 	HasNoFree = "why.gpu_unavailable"
 	HasNoGPU  = "why.no_such_gpu"
 	IsUnclean = "why.is_unclean"
+
+	Repair = "why.repair" // what a step of a repair is at, and why it is repaired
 )
 
 // Ids of what was seen of a step of a workflow.
@@ -101,6 +103,8 @@ var templates = map[string]string{
 	IsTaken:   "it is taken for a part of that time",
 	HasNoFree: "a GPU of it is not available",
 	HasNoGPU:  "it does not have that GPU",
+	Repair:    "{kind} of {server}: {state}. {why}",
+
 	IsUnclean: "what it was used for before is not cleaned yet",
 
 	Step:      "{step}: {why}",

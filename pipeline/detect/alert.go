@@ -24,7 +24,7 @@ func (d *Detector) admits(ev *schemas.Event) bool {
 
 // distinguishing attributes tell conditions of one resource, type and code apart
 // where the part is not in the inventory.
-var distinguishing = []string{"sensor", "port", "gpu", "pci", "slot", "part", "serial", "peer", "collector", AttrRule}
+var distinguishing = []string{"sensor", "port", "gpu", "pci", "slot", "part", "serial", "peer", "collector", "object", "field", AttrRule}
 
 // fingerprint is the same for each report of one condition, its end included:
 // the code of an end may differ (Redfish has a message for the loss of an input

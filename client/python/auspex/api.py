@@ -493,6 +493,7 @@ ConflictList = TypedDict("ConflictList", {
 })
 
 ConflictSide = TypedDict("ConflictSide", {
+    "owner": NotRequired[str],
     "resource": NotRequired[str],
     "source": str,
     "time": NotRequired[str],
@@ -748,12 +749,12 @@ Find = TypedDict("Find", {
     "hostname": NotRequired[str],
     "id": str,
     "manufacturer": NotRequired[str],
-    "matched_by": NotRequired[Literal["serial", "uuid", "address"]],
+    "matched_by": NotRequired[Literal["serial", "uuid", "address", "mac"]],
     "message": NotRequired[str],
     "model": NotRequired[str],
     "nics": list["FoundPart"],
     "proposal": NotRequired["FoundProposal"],
-    "protocol": Literal["redfish", "ipmi"],
+    "protocol": Literal["redfish", "ipmi", "tinkerbell"],
     "result": Literal["found", "refused", "unreadable"],
     "seen_at": str,
     "serial_number": NotRequired[str],

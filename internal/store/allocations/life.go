@@ -306,11 +306,17 @@ var noticeOf = map[string]string{
 
 // tell writes a notice for the user of an allocation, in the transaction of what it tells.
 func tell(ctx context.Context, tx *sql.Tx, now time.Time, kind string, a *schemas.Allocation, detail string) error {
-	return tellIn(ctx, tx, now, kind, a, detail, nil)
+	return tellIn(ctx, tx, now, kind, a, detail, spoken{})
 }
 
-// tellIn is tell with the detail by language, where somebody has it so.
-func tellIn(ctx context.Context, tx *sql.Tx, now time.Time, kind string, a *schemas.Allocation, detail string, words map[string]string) error {
+// spoken is the detail of a notice beside its English text, where somebody has it so.
+type spoken struct {
+	Details map[string]string `json:"details,omitempty"` // by language
+	Cause   *schemas.Sentence `json:"cause,omitempty"`   // the why of the detail, in pieces
+}
+
+// tellIn is tell with the detail in other languages.
+func tellIn(ctx context.Context, tx *sql.Tx, now time.Time, kind string, a *schemas.Allocation, detail string, words spoken) error {
 	var team sql.NullString
 	if err := tx.QueryRowContext(ctx, `SELECT team_id FROM allocations WHERE id=$1`, a.ID).Scan(&team); err != nil {
 		return err
@@ -319,8 +325,8 @@ func tellIn(ctx context.Context, tx *sql.Tx, now time.Time, kind string, a *sche
 		Type: kind, Subject: a.ID, Time: now.UTC(), User: a.UserID, Team: team.String,
 		Data: struct {
 			*schemas.Allocation
-			Detail  string            `json:"detail,omitempty"`
-			Details map[string]string `json:"details,omitempty"` // by language
+			Detail string `json:"detail,omitempty"`
+			spoken
 		}{a, detail, words},
 	})
 }
@@ -344,11 +350,11 @@ func (s *Store) On(ctx context.Context, server string) ([]schemas.Allocation, er
 
 // Tell writes a notice for whoever holds a server, or a part of it, in the transaction of what is
 // done to it.
-func Tell(ctx context.Context, tx *sql.Tx, now time.Time, server, kind, detail string) error {
+func Tell(ctx context.Context, tx *sql.Tx, now time.Time, server, kind, detail string, cause *schemas.Sentence) error {
 	held, err := On(ctx, tx, server)
 	for i := range held {
 		if err == nil {
-			err = tell(ctx, tx, now, kind, &held[i], detail)
+			err = tellIn(ctx, tx, now, kind, &held[i], detail, spoken{Cause: cause})
 		}
 	}
 	return err
@@ -381,7 +387,7 @@ func (s *Store) Break(ctx context.Context, by, name, reason, detail string, word
 			if err != nil || len(found) == 0 {
 				return err
 			}
-			return tellIn(ctx, tx, s.now(), schemas.NoticeDegraded, &found[0], name+": "+detail, words)
+			return tellIn(ctx, tx, s.now(), schemas.NoticeDegraded, &found[0], name+": "+detail, spoken{Details: words})
 		})
 		is = g != nil
 		return err

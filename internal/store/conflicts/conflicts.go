@@ -46,7 +46,7 @@ func digest(parts ...string) string {
 // subject is what a conflict is about, whatever the values.
 func subject(c *schemas.Conflict) string {
 	parts := []string{c.Kind, c.Resource, c.Field, c.Left.Source, c.Right.Source}
-	if c.Kind == schemas.ConflictSerialTwice { // a serial number may be that of several
+	if c.Kind == schemas.ConflictSerialTwice || c.Right.Source == schemas.SideTinkerbell { // a serial number may be that of several, and a machine that of several objects
 		parts = append(parts, c.Right.Resource)
 	}
 	return digest(parts...)
@@ -57,8 +57,8 @@ func ID(c *schemas.Conflict) string {
 	return digest(c.Kind, c.Resource, c.Field, c.Left.Source, c.Left.Value, c.Left.Resource, c.Right.Source, c.Right.Value, c.Right.Resource)
 }
 
-// Seen notes conflicts within the transaction of whoever has seen them. One that is there stays as
-// it is, decided or not; one that was settled is open again. An open one about the same with other
+// Seen notes conflicts within the transaction of whoever has seen them. One that is there stays open
+// or decided, with who says so and when as it is now; one that was settled is open again. An open one about the same with other
 // values gives way. It returns how many are new.
 func Seen(ctx context.Context, tx *sql.Tx, now time.Time, all ...schemas.Conflict) (opened int, err error) {
 	for i := range all {
@@ -82,7 +82,7 @@ WHERE id=$3 AND status='settled'`, now.UnixNano(), string(text), id)
 			opened++
 			continue
 		}
-		res, err := tx.ExecContext(ctx, `UPDATE conflicts SET last_ns=$1 WHERE id=$2`, now.UnixNano(), id)
+		res, err := tx.ExecContext(ctx, `UPDATE conflicts SET last_ns=$1, sides=$3 WHERE id=$2`, now.UnixNano(), id, string(text))
 		if err != nil {
 			return opened, fmt.Errorf("note a conflict about %s: %w", c.Resource, err)
 		}

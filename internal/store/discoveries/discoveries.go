@@ -253,14 +253,7 @@ func (s *Store) Note(
 			return err
 		}
 		for i := range finds {
-			f := &finds[i]
-			hardware, err := json.Marshal(f.Hardware)
-			if err != nil {
-				return err
-			}
-			if _, err := tx.ExecContext(ctx, `INSERT INTO discovery_finds (id, discovery_id, number, address, protocol, result, message, seen_ns, hardware)
-VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9) ON CONFLICT (discovery_id, number, address, protocol) DO NOTHING`,
-				f.ID, id, f.Number, f.Address, f.Protocol, f.Result, f.Message, f.SeenAt.UnixNano(), string(hardware)); err != nil {
+			if err := keepFind(ctx, tx, id, &finds[i]); err != nil {
 				return err
 			}
 		}
@@ -285,6 +278,49 @@ func (s *Store) End(ctx context.Context, id, holder, status, reason string) (d s
 		return d, fmt.Errorf("end sweep %s: %w", id, err)
 	}
 	return d, nil
+}
+
+// Stands keeps, as a sweep that nobody has asked for, all that somewhere else is known of machines
+// that the inventory does not have, within the transaction of whoever reads it there. It has no end,
+// and so is not forgotten. Where nothing was ever found there is none.
+func Stands(ctx context.Context, tx *sql.Tx, now time.Time, id, by, place string, finds []schemas.Find) error {
+	if len(finds) == 0 {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM discovery_finds WHERE discovery_id=$1`, id); err != nil {
+			return fmt.Errorf("keep what %s has: %w", place, err)
+		}
+		_, err := tx.ExecContext(ctx, `UPDATE discoveries SET asked=0 WHERE id=$1`, id)
+		return err
+	}
+	ranges, err := json.Marshal([]string{place})
+	if err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO discoveries (id, ranges, redfish_ports, ipmi_ports, credential, status, addresses, asked, created_by, created_ns)
+VALUES ($1,$2,'[]','[]','','completed',$3,$3,$4,$5) ON CONFLICT (id) DO UPDATE SET addresses=excluded.addresses, asked=excluded.asked`,
+		id, string(ranges), len(finds), by, now.UnixNano()); err != nil {
+		return fmt.Errorf("keep what %s has: %w", place, err)
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM discovery_finds WHERE discovery_id=$1`, id); err != nil {
+		return fmt.Errorf("keep what %s has: %w", place, err)
+	}
+	for i := range finds {
+		finds[i].Number = i
+		if err := keepFind(ctx, tx, id, &finds[i]); err != nil {
+			return fmt.Errorf("keep what %s has: %w", place, err)
+		}
+	}
+	return nil
+}
+
+func keepFind(ctx context.Context, tx *sql.Tx, sweep string, f *schemas.Find) error {
+	hardware, err := json.Marshal(f.Hardware)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO discovery_finds (id, discovery_id, number, address, protocol, result, message, seen_ns, hardware)
+VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9) ON CONFLICT (discovery_id, number, address, protocol) DO NOTHING`,
+		f.ID, sweep, f.Number, f.Address, f.Protocol, f.Result, f.Message, f.SeenAt.UnixNano(), string(hardware))
+	return err
 }
 
 // Moved tells how far the sweeps are that run, so that two answers differ where one has moved.

@@ -59,14 +59,16 @@ func TestBuiltInKnowledgeCoversEveryFault(t *testing.T) {
 func TestEachTypeOfEventIsASign(t *testing.T) {
 	m := Default()
 	none := map[string]string{
-		schemas.EventHostOOM:          "a program took more memory than there was, which no part is to blame for",
-		schemas.EventWorkloadState:    "news",
-		schemas.EventNodeState:        "news",
-		schemas.EventDiskWear:         "nothing fails yet",
-		schemas.EventMaintenanceEnded: "it ends a window",
-		schemas.EventConfigDrift:      "what is set otherwise has not failed",
-		schemas.EventConfigFailed:     "no part is to blame for it",
-		schemas.EventTenantReport:     "what is meant is in the sentence, for people to read",
+		schemas.EventHostOOM:            "a program took more memory than there was, which no part is to blame for",
+		schemas.EventWorkloadState:      "news",
+		schemas.EventNodeState:          "news",
+		schemas.EventDiskWear:           "nothing fails yet",
+		schemas.EventMaintenanceEnded:   "it ends a window",
+		schemas.EventConfigDrift:        "what is set otherwise has not failed",
+		schemas.EventConfigFailed:       "no part is to blame for it",
+		schemas.EventHardwareConflict:   "what is written otherwise has not failed",
+		schemas.EventHardwareDiscovered: "news",
+		schemas.EventTenantReport:       "what is meant is in the sentence, for people to read",
 	}
 	for _, typ := range schemas.EventTypes() {
 		if seen, why := len(m.byType[typ]) > 0, none[typ]; seen == (why != "") {

@@ -98,6 +98,9 @@ export const zh = {
   'no_step.unsure': ({ value, limit, policy }) => `根因的可信度为 ${value}%，策略“${policy}”要求 ${limit}%。`,
   'no_step.settling': ({ policy, seconds }, f) => `策略“${policy}”等待根因持续 ${f.dur(seconds)}。`,
   'no_step.other_ladder': ({ server, incident }) => `${server} 上另有阶梯正在进行，属于事件 ${incident}。`,
+  'no_step.goes_on': ({ policy, server }) => `策略“${policy}”的阶梯正在 ${server} 上进行，将按开启时的样子继续。`,
+  'no_step.ends': ({ policy, server }) => `策略“${policy}”的阶梯正在 ${server} 上进行，而这些策略已没有它：将被取消。`,
+  'no_step.far': ({ policy, fault }, f) => `策略“${policy}”等待“${f.word('fault', fault)}”临近。`,
   'no_step.rests': ({ server, policy }) => `最近一小时内 ${server} 上有阶梯失败；策略“${policy}”暂不处理该服务器。`,
   'step.skipped': ({ why }) => `已跳过：${why}`,
   'step.kept_out': ({ who }) => `应 ${who} 的请求已在资源池之外，在有人请求归还之前保持不变。`, 'step.repair_keeps': ({ incident }) => `事件 ${incident} 的修复失败，因此留在资源池之外。`,
@@ -374,6 +377,7 @@ export const zh = {
   // 处于某状态的原因
   'why.cancelled': '已取消', 'why.cancelled_by': '被 {who} 取消', 'why.sweep_not_allowed': '执行扫描的进程不允许：{error}', 'why.sweep_no_trust': '无法读取 BMC 的信任依据：{error}', 'why.sweep_no_credential': '执行扫描的进程没有凭据 {credential}。', 'why.expired': '已到期', 'why.ends_at': ({ at }, f) => `将于 ${f.stamp(Date.parse(at))} 到期`, 'why.retired_by': '由 {who} 退役', 'why.incident': '事件 {incident}', 'why.incident_closed': '事件 {incident} 已关闭', 'why.blamed': '事件 {incident}：{part} 上的 {fault}', 'why.workflow': '流程 {workflow}', 'why.workflow_so': '流程 {workflow}：{why}', 'why.keeps_config': '其配置的版本 {version}', 'why.undoes_config': '从其配置的版本 {version} 回退',
   'why.on': '{server}：{why}', 'why.status': ({ status }, f) => f.word('inv.is', status), 'why.status_so': ({ status, why }, f) => `${f.word('inv.is', status)}：${why}`, 'why.not_cleaned': '分配 {allocation} 之后未清理', 'why.quarantined': '处于隔离中，直到有人将其归还：{why}', 'why.waits': '等待：{why}', 'why.has_workflow': '{server} 上有其他流程正在进行', 'why.not_given': '{server} 无法分配：{why}', 'why.cannot_move': '处于 {from} 的 {of} 不能变为 {to}；可变为 {legal}',
+  'why.repair': ({ kind, server, state, why }, f) => `${server}：${f.word('rung', kind)}，${f.word('act', state)}。 ${why}`,
   'why.is_gone': '已不在资产清单中', 'why.is_unready': '未就绪', 'why.is_held': '被留下', 'why.is_repair': '正在修复', 'why.is_taken': '该时段内已被占用', 'why.gpu_unavailable': '其中有 GPU 不可用', 'why.no_such_gpu': '没有这张 GPU', 'why.is_unclean': '此前的使用尚未清理完',
   'why.step': ({ step, why }, f) => `${f.word('rung', step)}：${why}`, 'why.no_driver': ({ step }, f) => `没有驱动能执行“${f.word('rung', step)}”`, 'why.too_long': ({ seconds }, f) => `${f.dur(seconds)}内未完成`, 'why.too_long_so': ({ seconds, why }, f) => `${f.dur(seconds)}内未完成：${why}`, 'why.asked': '已请求控制执行', 'why.not_asked': ({ step, error }, f) => `无法请求控制执行“${f.word('rung', step)}”：${error}`, 'why.looks': '控制正在查看', 'why.does_nothing': ({ mode, why }, f) => `控制在“${f.word('mode', mode)}”模式下不执行：${why}`,
   'why.only_proposes': '只作提议', 'why.action_so': ({ state, why }, f) => `${f.word('did', state)}：${why}`, 'why.action': ({ state }, f) => f.word('did', state), 'why.does_not_say': '控制未说明原因', 'why.works_on': '控制正在执行', 'why.well': '没有涉及它的未关闭事件', 'why.still_runs': '仍在运行：{names}', 'why.idle': '没有任务在其上运行',

@@ -11,7 +11,7 @@ import { Shape } from './status.js';
 
 const PAGE = 10;
 
-const Side = ({ side, chosen }) => html`<div class=${chosen ? 'side on' : 'side'}><span class="mono">${side.value || '–'}</span><br /><span class="dim">${side.source}${side.resource ? `, ${side.resource}` : ''}${side.time ? `, ${fmt.stamp(Date.parse(side.time))} UTC` : ''}</span></div>`;
+const Side = ({ side, chosen }) => html`<div class=${chosen ? 'side on' : 'side'}><span class="mono">${side.value || '–'}</span><br /><span class="dim">${side.source}${side.owner ? ` (${side.owner})` : ''}${side.resource ? `, ${side.resource}` : ''}${side.time ? `, ${fmt.stamp(Date.parse(side.time))} UTC` : ''}</span></div>`;
 
 function Decide({ conflict: c, decision, onClose, onDone }) {
   const [comment, setComment] = useState('');
