@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"strconv"
 	"slices"
+	"strconv"
 	"time"
 
 	"auspex/api/access"

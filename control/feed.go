@@ -169,9 +169,9 @@ func divide(pdu string, f *Feed, r *reads, fixed map[string]bool) (d share) {
 	}
 	type carried struct {
 		Unit
-		rating, load, limits float64
-		unread               int
-		part                 float64
+		rating, load float64
+		unread       int
+		part         float64
 	}
 	var units []carried
 	for _, u := range f.Units {

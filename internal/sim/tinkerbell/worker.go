@@ -154,7 +154,7 @@ func (s *Service) execute(w *worker, x *execution, now time.Time) {
 	}
 	switch name := program(x.spec.Image); {
 	case name == "erase":
-		for _, dev := range strings.Fields(x.environment["DISKS"]) {
+		for dev := range strings.FieldsSeq(x.environment["DISKS"]) {
 			if err := s.fleet.Erase(w.at, dev); err != nil {
 				fails(err.Error())
 			}
