@@ -74,8 +74,8 @@ const (
 // DefaultConfig looks at what every site has read.
 func DefaultConfig() Config {
 	return Config{
-		Deploy:  []string{steps.Drain, "idle", "power_on", "set_boot", steps.Install, "telemetry", "health"},
-		Cleanup: []string{"health", steps.Drain, "idle", steps.Wipe, steps.Install, "telemetry", "health", steps.Uncordon},
+		Deploy:  []string{"idle", steps.Drain, "power_on", "set_boot", steps.Install, "telemetry", "health"},
+		Cleanup: []string{"health", "idle", steps.Drain, steps.Wipe, steps.Install, "telemetry", "health", steps.Uncordon},
 		Install: InstallAsked, Wipe: Wipe{Of: WipeInstalled},
 		Look: []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
 	}

@@ -424,6 +424,7 @@ func (s *server) gnmic() *gnmic.Target {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	c.Config.CipherSuites = []string{"TLS_AES_128_GCM_SHA256"} // without any it writes to a list that all clients share
 	if err := c.CreateGNMIClient(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}

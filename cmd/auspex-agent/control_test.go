@@ -597,9 +597,12 @@ func TestControlLimitsAServerByItsGPUs(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	board.draw = 3300
-	if v, said, err := all[step.Kind].Verify(t.Context(), step); v != control.Pending || err != nil || !strings.Contains(messages.Text(said), "still draws 3300 W") {
-		t.Error(v, messages.Text(said), err)
-	}
+	waittest.Until(t, func() error { // the agent has read its GPUs anew
+		if v, said, err := all[step.Kind].Verify(t.Context(), step); v != control.Pending || err != nil || !strings.Contains(messages.Text(said), "still draws 3300 W") {
+			return fmt.Errorf("%v %s %w", v, messages.Text(said), err)
+		}
+		return nil
+	})
 	board.draw = 2600
 	if v, said, err := all[step.Kind].Verify(t.Context(), step); v != control.Verified || err != nil {
 		t.Error(v, messages.Text(said), err)

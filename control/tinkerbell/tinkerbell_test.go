@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -68,6 +69,17 @@ func (a *api) wants(i *installer, s control.Step, want control.Verdict, words st
 	if err != nil || v != want || !strings.Contains(said, words) {
 		a.Fatalf("verdict %d, want %d: %q, want %q: %v", v, want, said, words, err)
 	}
+}
+
+// comes is wants where a watch may not have seen yet what the API has.
+func (a *api) comes(i *installer, s control.Step, want control.Verdict) {
+	a.Helper()
+	waittest.Until(a.T, func() error {
+		if v, said, err := look(a.Context(), i, s); err != nil || v != want {
+			return fmt.Errorf("verdict %d, want %d: %q %w", v, want, said, err)
+		}
+		return nil
+	})
 }
 
 func TestConformance(t *testing.T) {
