@@ -385,9 +385,10 @@ func (s *store) unpublished(ctx context.Context, limit int) ([]unpublished, erro
 	return out, nil
 }
 
-// published notes that the bus has acknowledged actions as they are here.
+// published notes that the bus has acknowledged actions as they are here. It is one of the writes that others may be
+// committed with: beside them it could wait for their rows, and they for its.
 func (s *store) published(ctx context.Context, some []unpublished) error {
-	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+	return s.together(ctx, func(tx *sql.Tx) error {
 		for _, u := range some {
 			if _, err := tx.ExecContext(ctx, `UPDATE control_actions SET published=TRUE WHERE id=$1 AND doc=$2`, u.action.ID, u.doc); err != nil {
 				return err

@@ -40,6 +40,7 @@ func (p *product) given(racks ...int) (a schemas.Allocation) {
 			return err
 		}
 		if why := p.busy(&w); why != nil {
+			p.t.Logf("%v: %v", a.Servers, why)
 			a = schemas.Allocation{}
 			return why
 		}
@@ -65,7 +66,7 @@ func TestWhatComesBackIsWipedAndProven(t *testing.T) {
 	metadata := freeAddress(t)
 	p := launch(t, dataDir(t), "--demo", "--mode", "enforce", "--script", "testdata/scripts/lying-disk.yaml", "--set", "store.clickhouse=off",
 		"--set", "instance_metadata.listen="+metadata, "--set", "allocator.wipe={template: wipe, of: all, parameters: {metadata_url: 'http://"+metadata+"'}}",
-		"--set", "allocator.cleanup=[health, idle, drain, wipe, uncordon]", "--set", "allocator.deploy=[idle]")
+		"--set", "allocator.cleanup=[health, idle, drain, wipe]", "--set", "allocator.deploy=[idle, drain]")
 	p.ready()
 	cleaned := func(a schemas.Allocation) (c schemas.Workflow) {
 		t.Helper()
