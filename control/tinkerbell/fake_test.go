@@ -405,8 +405,17 @@ func newStock(server, mac string) *stock {
 
 func provisionID(server string) string { return digest(server)[:12] }
 
+// says has the record say something else.
+func (s *stock) says(change func(r *schemas.HardwareRecord)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.record)
+}
+
 // Hardware implements control.Installs.
 func (s *stock) Hardware(_ context.Context, server string) (schemas.HardwareRecord, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if server != s.record.Name {
 		return schemas.HardwareRecord{}, fmt.Errorf("%w: there is no server %s", control.ErrCannot, server)
 	}

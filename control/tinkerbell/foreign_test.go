@@ -190,7 +190,7 @@ func TestAFieldThatSomeoneElseHasIsLeft(t *testing.T) {
 	const ajar = "tink/gpu-1 gpu-1 spec.interfaces[02:00:00:00:00:01].netboot.allowPXE: true, not false (kubectl-edit)"
 	b.wants(t, hostname, facility, more, ajar)
 	// The record says something else since, of what is theirs and of what is not.
-	s.record.Model, s.record.Metadata.Hostname = "m2", "gpu-1b"
+	s.says(func(r *schemas.HardwareRecord) { r.Model, r.Metadata.Hostname = "m2", "gpu-1b" })
 	if err := i.Apply(t.Context(), reinstall("act-2")); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestWhatAnInstallationGoesByIsNotLeftToOthers(t *testing.T) {
 
 func TestUserDataOfOthersIsNotRepeated(t *testing.T) {
 	a, s, b := newAPI(t), newStock(server, mac), &book{of: map[string]string{mac: server}}
-	s.record.Overrides.UserData = "#cloud-config\n"
+	s.says(func(r *schemas.HardwareRecord) { r.Overrides.UserData = "#cloud-config\n" })
 	i := a.watched(s, b)
 	if err := i.Apply(t.Context(), reinstall("act-1")); err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func TestUserDataOfOthersIsNotRepeated(t *testing.T) {
 
 func TestTheBoardControllerThatHardwareRefersTo(t *testing.T) {
 	a, s, b := newAPI(t), newStock(server, mac), &book{of: map[string]string{mac: server}}
-	s.record.BMC.Address = "https://10.0.0.1"
+	s.says(func(r *schemas.HardwareRecord) { r.BMC.Address = "https://10.0.0.1" })
 	meta := by("rufio-ops", map[string]any{"f:interfaces": map[string]any{}, "f:bmcRef": map[string]any{}})
 	meta["name"], meta["namespace"], meta["uid"] = "gpu-1", "tink", "u"
 	a.add(hardware, map[string]any{"metadata": meta, "spec": map[string]any{

@@ -2,6 +2,7 @@ package tinkerbell
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -33,16 +34,19 @@ func TestWhatTheDriverAndItsAPIDoIsCounted(t *testing.T) {
 auspex_control_tinkerbell_workflows{state="running",template="unknown"} 1
 `)
 	a.runs("auspex-act-1", "STATE_FAILED", "FAILED", "")
-	a.wants(i, reinstall("act-1"), control.Failed, "")
+	a.comes(i, reinstall("act-1"), control.Failed)
 	counts(`auspex_control_tinkerbell_workflows{state="failed",template="linux@2"} 1
 auspex_control_tinkerbell_workflows{state="running",template="unknown"} 1
 `)
 	for range 2 { // it has ended once
 		a.wants(i, reinstall("act-1"), control.Failed, "")
 	}
-	if n := testutil.CollectAndCount(i.metrics.lasted); n != 1 {
-		t.Errorf("%d kinds of ends", n)
-	}
+	waittest.Until(t, func() error { // by the watch, or here: by whoever closes it
+		if n := testutil.CollectAndCount(i.metrics.lasted); n != 1 {
+			return fmt.Errorf("%d kinds of ends", n)
+		}
+		return nil
+	})
 	if n := testutil.ToFloat64(i.metrics.lists.WithLabelValues(hardware)); n != 1 {
 		t.Errorf("%g lists", n)
 	}
