@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -46,6 +47,9 @@ mistakes is refused with each of them, by line.`
 		if err != nil || format != "table" && format != "json" {
 			return usagef("--output: want table or json with --policies, got %q", format)
 		}
+		if d := cmd.Flags().Lookup("data-dir"); d.Changed && f.data == "" { // the folder of the one that is asked without them
+			f.data = d.Value.String()
+		}
 		cfg, err := f.load(std)
 		if err != nil {
 			return usageError{err}
@@ -61,6 +65,9 @@ mistakes is refused with each of them, by line.`
 		}
 		if err := cfg.Control.Validate(); err != nil {
 			return usageError{fmt.Errorf("control.%w", err)}
+		}
+		if _, err := os.Stat(cfg.Store.SQL); err != nil && !sqldb.IsPostgres(cfg.Store.SQL) { // it is not made
+			return fmt.Errorf("no Auspex has run there: %w", err)
 		}
 		plan, err := whatIf(cmd.Context(), cfg)
 		if err != nil {
