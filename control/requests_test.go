@@ -300,6 +300,7 @@ func TestARepairReturnsNoServerThatWasOutBefore(t *testing.T) {
 // Where there is no scheduler, and where a repair that failed keeps the server out, an optional step is done, says why, and sends nothing.
 func TestAnOptionalStepIsDoneWhereThereIsNoWay(t *testing.T) {
 	b := newBench(t, schemas.ModeEnforce)
+	keptServer(t, b.db)
 	c := b.controller()
 	delete(c.d.Remediators, "drain")
 	optional := map[string]string{"optional": "true"}
@@ -321,6 +322,9 @@ func TestAnOptionalStepIsDoneWhereThereIsNoWay(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	b.w.drainedIs(t, true)
+	if why, _ := holdOf(t, b.db); why == "" {
+		t.Error("it may be given to somebody")
+	}
 }
 
 // A window of maintenance is not waited for: what was asked for now is not done at night.

@@ -124,19 +124,28 @@ func (f *Fleet) installer(at Netbooted) (*server, error) {
 	return s, err
 }
 
+// diskOf finds a disk of a server that runs an installer's system by the name that Linux gives it. The error is the one that a
+// program would be told.
+func (f *Fleet) diskOf(at Netbooted, dev string) (s *server, i int, err error) {
+	if s, err = f.installer(at); err != nil {
+		return nil, 0, err
+	}
+	i = slices.IndexFunc(diskKinds[:], func(k diskKind) bool { return "/dev/"+k.block == dev })
+	if i < 0 || s.disks[i].gone {
+		return nil, 0, fmt.Errorf("open %s: %w", dev, syscall.ENOENT)
+	}
+	return s, i, nil
+}
+
 // Overwrite begins to write a disk of a server that runs an installer's system, by the name that
 // Linux gives it, as /dev/nvme0n1. What was on it is lost; it starts again once [Fleet.Written] has
 // said that it is written. The error is the one that a program would be told.
 func (f *Fleet) Overwrite(at Netbooted, dev string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s, err := f.installer(at)
+	s, i, err := f.diskOf(at, dev)
 	if err != nil {
 		return err
-	}
-	i := slices.IndexFunc(diskKinds[:], func(k diskKind) bool { return "/dev/"+k.block == dev })
-	if i < 0 || s.disks[i].gone {
-		return fmt.Errorf("open %s: %w", dev, syscall.ENOENT)
 	}
 	s.disks[i].blank, s.disks[i].erased = false, false
 	if i == bootDisk {

@@ -2,11 +2,8 @@ package fleet
 
 import (
 	"encoding/binary"
-	"fmt"
 	"hash/fnv"
 	"io"
-	"slices"
-	"syscall"
 )
 
 // WipeFault is what goes wrong when a disk is to be erased.
@@ -52,13 +49,9 @@ func (f *Fleet) SetWipeFault(id string, fault WipeFault) error {
 func (f *Fleet) Erase(at Netbooted, dev string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s, err := f.installer(at)
+	s, i, err := f.diskOf(at, dev)
 	if err != nil {
 		return err
-	}
-	i := slices.IndexFunc(diskKinds[:], func(k diskKind) bool { return "/dev/"+k.block == dev })
-	if i < 0 || s.disks[i].gone {
-		return fmt.Errorf("open %s: %w", dev, syscall.ENOENT)
 	}
 	d := &s.disks[i]
 	d.sanitized, d.broken = d.wipe != WipeFails, d.wipe == WipeFails
