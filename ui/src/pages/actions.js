@@ -11,9 +11,9 @@ import { Pages } from '../parts/pages.js';
 import { Await, Note, Panel } from '../parts/panel.js';
 import { Shape, stepShape } from '../parts/status.js';
 
-const RUNGS = ['drain', 'configure_gpu', 'reset_gpu', 'reload_driver', 'reboot', 'power_cycle', 'ac_cycle', 'reinstall', 'validate', 'uncordon', 'quarantine'];
-/** Shown where somebody asked for them. */
-const ASKED = ['power_on', 'power_off', 'nmi', 'set_boot', 'set_bios', 'set_raid', 'set_network', 'update_firmware', 'wipe', 'install'];
+/** What is done to machines, in the order of the columns; what only a person does is no rung of theirs. */
+const RUNGS = ['drain', 'configure_gpu', 'reset_gpu', 'reload_driver', 'restart_service', 'reset_bmc', 'reboot', 'power_cycle', 'ac_cycle', 'reinstall', 'validate', 'uncordon', 'quarantine',
+  'cap_power', 'uncap_power', 'power_on', 'power_off', 'nmi', 'set_boot', 'set_bios', 'set_raid', 'set_network', 'update_firmware', 'wipe', 'install'];
 const SHOWN = 100;
 const PAGE = 100;
 const AUDIT_PAGE = 30;
@@ -23,17 +23,17 @@ const MOST_CELLS = 20;
 function laddersOf(items) {
   const ladders = new Map();
   for (const action of items) { // newest first
-    const key = `${action.server} ${action.incident || action.prediction || action.id}`;
-    if (!ladders.has(key)) ladders.set(key, { server: action.server, incident: action.incident, steps: new Map(), newest: action });
+    const key = `${action.server || action.target} ${action.incident || action.prediction || action.id}`;
+    if (!ladders.has(key)) ladders.set(key, { server: action.server || action.target, incident: action.incident, steps: new Map(), newest: action });
     const { steps } = ladders.get(key);
     if (!steps.has(action.kind)) steps.set(action.kind, action);
   }
-  return [...ladders.values()].filter(({ steps }) => [...RUNGS, ...ASKED].some((rung) => steps.has(rung)));
+  return [...ladders.values()].filter(({ steps }) => RUNGS.some((rung) => steps.has(rung)));
 }
 
-/** Servers down, rungs across: where each ladder stands. A rung that its policy has not is left blank. */
+/** Servers down, rungs across, those of any ladder here: where each stands. A rung that its policy has not is left blank. */
 function Matrix({ ladders }) {
-  const rungs = [...RUNGS, ...ASKED.filter((rung) => ladders.some(({ steps }) => steps.has(rung)))];
+  const rungs = RUNGS.filter((rung) => ladders.some(({ steps, newest }) => steps.has(rung) || newest.ladder?.includes(rung)));
   return html`<div class="scroll"><table class="matrix">
   <thead><tr><th>${t('act.server')}</th>${rungs.map((r) => html`<th scope="col">${t(`rung.${r}`)}</th>`)}<th></th></tr></thead>
   <tbody>${ladders.map(({ server, incident, steps, newest }) => html`<tr>
