@@ -187,6 +187,13 @@ func (p plan) write(out io.Writer) error {
 	return err
 }
 
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 func (p *planned) write(b *strings.Builder) {
 	of := p.Server
 	if of == "" || p.Target != "" && p.Target != p.Server {
@@ -200,9 +207,9 @@ func (p *planned) write(b *strings.Builder) {
 		fmt.Fprintf(b, "  approved by %s at %s\n", v.By, v.Time.UTC().Format("15:04:05Z"))
 	}
 	if c := p.Costs; c != nil {
-		fmt.Fprintf(b, "  costs: %d servers, %d GPUs, %d jobs, %.1f GPU hours", len(c.Servers), c.GPUs, len(c.Jobs), c.GPUHours)
+		fmt.Fprintf(b, "  costs: %s, %s, %s, %.1f GPU hours", counted(len(c.Servers), "server"), counted(c.GPUs, "GPU"), counted(len(c.Jobs), "job"), c.GPUHours)
 		if c.Unknown > 0 {
-			fmt.Fprintf(b, " and those of %d jobs of which nobody tells", c.Unknown)
+			fmt.Fprintf(b, " and those of %s of which nobody tells", counted(c.Unknown, "job"))
 		}
 		var jobs []string
 		for _, j := range c.Jobs {

@@ -51,7 +51,7 @@ func TestPlanSaysWhatIsDoneNowAndWhyNotMore(t *testing.T) {
 		"s2 (s2/gpu1): power_cycle, waiting in mode approve [act-2, i-2]\n  now: nothing: waits for approval",
 		"  why not more: fleet_budget (5, limit 4): Auspex would hold 5 servers\n  why not more: approvals: 1 of 2 persons approved\n",
 		"  approved by ann",
-		"  costs: 1 servers, 8 GPUs, 1 jobs, 12.5 GPU hours: job-1 of bea\n  then: uncordon\n",
+		"  costs: 1 server, 8 GPUs, 1 job, 12.5 GPU hours: job-1 of bea\n  then: uncordon\n",
 		"s3: drain, proposed in mode observe [act-3, i-3]\n  now: nothing in mode observe: observed only\n",
 		"i-8: no step [i-8]\n  why: control has not said why", "s9/psu0: no step [i-9, psu.failure]\n  why: the cause is 40 % sure\n", "budget fleet: 4 of 4 used, 0 reserved\n",
 	} {
