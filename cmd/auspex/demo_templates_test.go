@@ -74,7 +74,7 @@ func TestWhatTheTemplateOfUbuntuSetsUp(t *testing.T) {
 			"write_files": []any{map[string]any{"path": "/etc/k0s/token", "permissions": "0600", "content": "t0k: \"en\"\n"}},
 			"runcmd":      []any{[]any{"k0s", "install", "worker", "--token-file", "/etc/k0s/token"}, []any{"k0s", "start"}},
 		}, ""},
-		"k0s without its token": {map[string]any{"join": "k0s"}, nil, "want string at write_files.0.content"},
+		"k0s without its token": {map[string]any{"join": "k0s"}, nil, "parameters.join_token: is needed to join by k0s"},
 		"kubeadm": {map[string]any{"join": "kubeadm", "join_token": "secret:t", "join_endpoint": "10.0.0.1:6443", "join_ca_hash": hash}, map[string]any{
 			"write_files": []any{map[string]any{
 				"path": "/etc/kubernetes/join.json", "permissions": "0600",
@@ -83,7 +83,7 @@ func TestWhatTheTemplateOfUbuntuSetsUp(t *testing.T) {
 			}},
 			"runcmd": []any{[]any{"kubeadm", "join", "--config", "/etc/kubernetes/join.json"}},
 		}, ""},
-		"kubeadm without a hash": {map[string]any{"join": "kubeadm", "join_token": "secret:t", "join_endpoint": "10.0.0.1:6443"}, nil, "want string at write_files.0.content"},
+		"kubeadm without a hash": {map[string]any{"join": "kubeadm", "join_token": "secret:t", "join_endpoint": "10.0.0.1:6443"}, nil, "parameters.join_ca_hash: is needed to join by kubeadm"},
 		"slurm": {map[string]any{"join": "slurm", "join_token": "secret:t", "join_endpoint": "ctl:6817"}, map[string]any{
 			"package_update": true, "packages": []any{"munge", "slurmd"},
 			"write_files": []any{
@@ -92,7 +92,7 @@ func TestWhatTheTemplateOfUbuntuSetsUp(t *testing.T) {
 			},
 			"runcmd": []any{[]any{"systemctl", "restart", "munge", "slurmd"}},
 		}, ""},
-		"slurm without an endpoint": {map[string]any{"join": "slurm", "join_token": "secret:t"}, nil, "want string at write_files.1.content"},
+		"slurm without an endpoint": {map[string]any{"join": "slurm", "join_token": "secret:t"}, nil, "parameters.join_endpoint: is needed to join by slurm"},
 		"a network":                 {map[string]any{"mtu": 9000}, map[string]any{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

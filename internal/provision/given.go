@@ -15,7 +15,7 @@ const maxText = 1024
 // Given checks what a request gives to a template, and returns it as the texts that [Values] reads, with the names of those
 // that are references to secrets. The error is [Faults].
 func Given(b *schemas.TemplateBody, given map[string]any) (texts map[string]string, secrets []string, err error) {
-	p, faults := readSchema(b.Parameters)
+	p, faults := readSchema(b)
 	if len(faults) > 0 {
 		return nil, nil, faults.err()
 	}

@@ -37,7 +37,7 @@ const (
 // moment (env, getHostByName, now, randAlpha), what makes keys, and what builds values of values,
 // by which a short template could fill the memory.
 var allowed = []string{
-	"b64dec", "b64enc", "cat", "coalesce", "contains", "default", "empty", "first", "has", "hasKey", "hasPrefix", "hasSuffix", "indent", "initial",
+	"b64dec", "b64enc", "cat", "coalesce", "contains", "default", "empty", "fail", "first", "has", "hasKey", "hasPrefix", "hasSuffix", "indent", "initial",
 	"int", "int64", "join", "keys", "last", "lower", "max", "min", "add", "sub", "mul", "div", "mod", "nindent", "quote", "replace", "rest", "sha256sum",
 	"sortAlpha", "splitList", "squote", "substr", "ternary", "toJson", "toPrettyJson", "toString", "trim", "trimAll", "trimPrefix", "trimSuffix", "trunc",
 	"uniq", "upper", "values",
@@ -177,9 +177,18 @@ func faultOf(err error) Fault {
 			f.Detail += "; there is " + like[0]
 		}
 	}
+	if _, own, failed := strings.Cut(f.Detail, ": error calling fail: "); failed { // the words of whoever wrote the template
+		f.Detail = own
+		if m := ofParameter.FindStringSubmatch(own); m != nil {
+			f = Fault{Field: m[1], Detail: m[2]}
+		}
+	}
 	f.Detail = strings.TrimSuffix(f.Detail, ".")
 	return f
 }
+
+// ofParameter is what a template fails with where a parameter is to blame, and not the text.
+var ofParameter = regexp.MustCompile(`^(parameters\.[A-Za-z0-9_]+): (.+)$`)
 
 var notDefined = regexp.MustCompile(`^function "([^"]+)" not defined$`)
 
@@ -465,7 +474,7 @@ func run(ctx context.Context, text string, data map[string]any) (*track, Faults)
 	}
 	if err := f.tree.Execute(t, data); err != nil {
 		fault := faultOf(err)
-		if own := errors.Is(err, errSteps); (own || fault.Line == 0) && len(t.marks) > 0 {
+		if own := errors.Is(err, errSteps); (own || fault.Field == "text" && fault.Line == 0) && len(t.marks) > 0 {
 			fault.Line = line(text, t.marks[len(t.marks)-1].in)
 			if own {
 				fault.Detail = errSteps.Error()

@@ -15,13 +15,14 @@ import (
 	"golang.org/x/text/message"
 
 	"auspex/internal/nearest"
+	"auspex/schemas"
 )
 
 // keywords are those of JSON Schema 2020-12 that a schema of parameters may use: what says of one
 // value what it may be, and how a form shows it. There is nothing that leads elsewhere or branches.
 var keywords = []string{
 	"$comment", "additionalProperties", "const", "default", "deprecated", "description", "enum", "examples", "exclusiveMaximum", "exclusiveMinimum",
-	"format", "items", "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "pattern",
+	"format", "items", "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "not", "pattern",
 	"properties", "readOnly", "required", "title", "type", "uniqueItems", "writeOnly",
 }
 
@@ -40,7 +41,9 @@ var (
 
 // parameters is a schema that was read.
 type parameters struct {
+	os         string // the family of the system that they are for
 	properties map[string]map[string]any
+	refused    map[string]string // why this system has nothing of the name, where others have
 	required   []string
 	secret     map[string]bool
 	compiled   *jsonschema.Schema
@@ -58,9 +61,10 @@ func isSecret(s map[string]any) bool {
 	return only || s["format"] == "password"
 }
 
-// readSchema reads a schema of parameters; nil and an empty one have none.
-func readSchema(schema map[string]any) (p *parameters, faults Faults) {
-	p = &parameters{properties: map[string]map[string]any{}, secret: map[string]bool{}}
+// readSchema reads the schema of the parameters of a template; nil and an empty one have none.
+func readSchema(b *schemas.TemplateBody) (p *parameters, faults Faults) {
+	p = &parameters{os: b.OSFamily, properties: map[string]map[string]any{}, refused: map[string]string{}, secret: map[string]bool{}}
+	schema := b.Parameters
 	say := func(field, detail string, args ...any) {
 		faults = append(faults, Fault{Field: strings.TrimSuffix("parameters."+field, "."), Detail: fmt.Sprintf(detail, args...)})
 	}
@@ -88,6 +92,10 @@ func readSchema(schema map[string]any) (p *parameters, faults Faults) {
 			say("properties."+name, "is no name of a parameter: letters, digits and _, no digit first, at most 64")
 		case name == hardwareKey || name == deviceKey:
 			say("properties."+name, "is what the hardware is called in a template; choose another name")
+		case one["not"] != nil:
+			if p.refused[name], _ = one["description"].(string); p.refused[name] == "" {
+				say("properties."+name+".description", "is needed: it says why the parameter cannot be given")
+			}
 		default:
 			p.properties[name] = one
 			p.secret[name] = isSecret(one)
@@ -110,6 +118,9 @@ func readSchema(schema map[string]any) (p *parameters, faults Faults) {
 	}
 	// What a secret may be is said of the secret; here is only its reference, which is held by itself.
 	shown := maps.Clone(properties)
+	for name := range p.refused {
+		delete(shown, name) // an unknown one, with a reason
+	}
 	for name := range p.properties {
 		if p.secret[name] {
 			shown[name] = map[string]any{"type": "string"}
@@ -180,6 +191,10 @@ func walkSchema(at string, s map[string]any, depth int, say func(field, detail s
 		if depth == 0 && key == "$schema" {
 			continue
 		}
+		if anything, ok := s[key].(map[string]any); key == "not" && (depth != 1 || !ok || len(anything) > 0) {
+			say(at+key, "is not {}, of a parameter: it refuses one that others have and this system has not, and nothing else")
+			continue
+		}
 		if !slices.Contains(keywords, key) {
 			hint := ""
 			if like := nearest.Words(key, slices.Values(keywords), 1); len(like) > 0 {
@@ -248,12 +263,15 @@ func (p *parameters) check(values map[string]any, some bool) (faults Faults) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if p.properties[name] == nil {
+		switch why, refused := p.refused[name]; {
+		case refused:
+			faults = append(faults, Fault{Field: "parameters." + name, Detail: "is nothing for " + p.os + ": " + why})
+		case p.properties[name] == nil:
 			hint := ""
 			if like := nearest.Words(name, maps.Keys(p.properties), 1); len(like) > 0 {
 				hint = "; there is " + like[0]
 			}
-			faults = append(faults, Fault{Field: "parameters." + name, Detail: "is no parameter of this template" + hint})
+			faults = append(faults, Fault{Field: "parameters." + name, Detail: "is no parameter of this template, which is for " + p.os + hint})
 		}
 	}
 	if len(faults) > 0 {
@@ -270,9 +288,16 @@ func (p *parameters) check(values map[string]any, some bool) (faults Faults) {
 	}
 	err := p.compiled.Validate(full)
 	for _, f := range invalid("parameters", err) {
-		if first, _, _ := strings.Cut(strings.TrimPrefix(f.Field, "parameters."), "."); !some || hasKey(values, first) {
-			faults = append(faults, f)
+		first, below, _ := strings.Cut(strings.TrimPrefix(f.Field, "parameters."), ".")
+		if some && !hasKey(values, first) {
+			continue
 		}
+		if choice, _ := p.properties[first]["enum"].([]any); below == "" && choice != nil {
+			if why, _ := p.properties[first]["description"].(string); why != "" {
+				f.Detail += " for " + p.os + ": " + why
+			}
+		}
+		faults = append(faults, f)
 	}
 	return faults
 }

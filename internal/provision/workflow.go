@@ -258,7 +258,7 @@ func data(values map[string]any, h hardwareData) map[string]any {
 // examples, once with all that can be given and once with no more than has to be, for each of its
 // architectures.
 func Check(ctx context.Context, b *schemas.TemplateBody) error {
-	p, faults := readSchema(b.Parameters)
+	p, faults := readSchema(b)
 	if len(b.Architectures) == 0 {
 		faults = append(faults, Fault{Field: "architectures", Detail: "names none"})
 	}
@@ -307,7 +307,7 @@ type Secrets func(ctx context.Context, name string) (string, error)
 func Render(
 	ctx context.Context, b *schemas.TemplateBody, given map[string]any, h *schemas.HardwareRecord, secrets Secrets,
 ) (text string, steps []schemas.TemplateStep, masked []string, err error) {
-	p, faults := readSchema(b.Parameters)
+	p, faults := readSchema(b)
 	if len(faults) > 0 {
 		return "", nil, nil, faults.err()
 	}
@@ -352,7 +352,7 @@ func Render(
 // Values are parameters that are given as texts, as a policy or a request has them: what the schema
 // of a template wants as another type than a string is read as JSON. The error is [Faults].
 func Values(b *schemas.TemplateBody, texts map[string]string) (map[string]any, error) {
-	p, faults := readSchema(b.Parameters)
+	p, faults := readSchema(b)
 	if len(faults) > 0 {
 		return nil, faults.err()
 	}

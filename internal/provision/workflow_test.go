@@ -99,6 +99,7 @@ func TestBadTemplates(t *testing.T) {
 		},
 		{"a placeholder of Tinkerbell's", "{{ .image_url }}", `{{ "{{" }} .x }}`, 15, "for a placeholder once more"},
 		{"what has no value", "{{ .image_url }}", "{{ .proxy }}", 15, "is printed that has no value"},
+		{"its own words", "{{ .image_url }}", `{{ fail "two disks are needed." }}`, 15, "two disks are needed"},
 		{"a loop without an end", "{{ .image_url }}", "{{ range 1000000000 }}{{ end }}", 15, "it takes more than 20000 steps"},
 		{"a template that calls itself", "version:", `{{ define "x" }}{{ template "x" . }}{{ end }}{{ template "x" . }}version:`, 1, "it takes more than 20000 steps"},
 		{"a text that doubles", "{{ .image_url }}", `{{ $x := "xx" }}{{ range 40 }}{{ $x = print $x $x }}{{ end }}`, 15, "is larger than"},
@@ -156,6 +157,10 @@ func TestBadParameters(t *testing.T) {
 		{"a secret within", of(map[string]any{"a": map[string]any{"type": "object", "properties": map[string]any{"b": text("writeOnly", true)}}}), "parameters.properties.a.properties.b", "only a parameter itself can be a secret"},
 		{"a secret that is a number", of(map[string]any{"a": map[string]any{"type": "integer", "writeOnly": true}}), "parameters.properties.a.type", "is not string"},
 		{"a secret in the open", of(map[string]any{"a": text("format", "password", "default", "hunter2")}), "parameters.properties.a.default", "is no reference to a secret"},
+		{"refused, and not said why", of(map[string]any{"a": map[string]any{"not": map[string]any{}}}), "parameters.properties.a.description", "it says why"},
+		{"something refused", of(map[string]any{"a": text("not", map[string]any{"const": "x"})}), "parameters.properties.a.not", "is not {}"},
+		{"refused within", of(map[string]any{"a": map[string]any{"type": "array", "items": map[string]any{"not": map[string]any{}}}}), "parameters.properties.a.items.not", "is not {}"},
+		{"needed and refused", map[string]any{"type": "object", "required": []any{"a"}, "properties": map[string]any{"a": map[string]any{"not": map[string]any{}, "description": "none"}}}, "parameters.required", `names "a"`},
 		{"whatever there is", map[string]any{"type": "object", "additionalProperties": true}, "parameters.additionalProperties", "is always refused"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
