@@ -38,7 +38,8 @@ type ServiceDeps struct {
 	Inventory   func() *cmdb.Snapshot
 	Running     func(server string) []string // workloads that run on it now, but for allocations
 	Wake        func()                       // makes what is due be done at once
-	Installs    bool                         // control can install servers
+	// Installs reports whether control can install a server and acts, or where none is named whether it does at all.
+	Installs func(ctx context.Context, server string) (bool, error)
 }
 
 // Service gives servers and GPUs to whoever asks. It chooses by a view of its own, which may be
@@ -335,8 +336,17 @@ func draft(r *schemas.AllocationRequest, parts []allocations.Part, exclusive boo
 func (s *Service) give(
 	ctx context.Context, r *schemas.AllocationRequest, keep bool, take func(parts []allocations.Part, exclusive bool) error,
 ) (schemas.Choice, error) {
-	if r.Install.Template != "" && !(s.d.Installs && slices.Contains(s.cfg.Deploy, steps.Install)) {
-		return schemas.Choice{}, schemas.ErrNoInstall
+	if r.Install.Template != "" {
+		if s.d.Installs == nil || !slices.Contains(s.cfg.Deploy, steps.Install) {
+			return schemas.Choice{}, schemas.ErrNoInstall
+		}
+		for _, server := range append([]string{""}, r.ServerIDs...) {
+			if acts, err := s.d.Installs(ctx, server); err != nil {
+				return schemas.Choice{}, err
+			} else if !acts {
+				return schemas.Choice{}, schemas.ErrNoInstall
+			}
+		}
 	}
 	var except []string
 	var fresh time.Time

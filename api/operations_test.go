@@ -110,6 +110,14 @@ func TestWhoMayAskAndForWhat(t *testing.T) {
 		{access.RoleEngineer, "servers/nobody/power", `{"action":"power_on"}`, 404},
 		{access.RoleEngineer, "servers/gpu-r01-03%2Fgpu0/power", `{"action":"power_on"}`, 404}, // a part is no server
 		{access.RoleEngineer, "servers/gpu-r01-03/power", `{"action":"explode"}`, 400},
+		{access.RoleEngineer, "servers/gpu-r01-03/power", `{"action":"power_on","watts":3000}`, 400}, // it is of cap_power alone,
+		{access.RoleEngineer, "servers/gpu-r01-03/power", `{"action":"cap_power"}`, 400},             // which needs it,
+		{access.RoleEngineer, "servers/gpu-r01-03/power", `{"action":"cap_power","watts":0}`, 400},
+		{access.RoleEngineer, "servers/gpu-r01-03/power", `{"action":"cap_power","watts":-1}`, 400},
+		{access.RoleEngineer, "servers/gpu-r01-03/power", `{"action":"cap_power","watts":70000}`, 400}, // within what a controller takes
+		{access.RoleEngineer, "servers/gpu-r01-03/power", `{"action":"cap_power","watts":"3000"}`, 400},
+		{access.RoleEngineer, "servers/gpu-r01-03/power", `{"action":"cap_power","watts":3000}`, 202},
+		{access.RoleEngineer, "servers/gpu-r01-03/power", `{"action":"uncap_power"}`, 202},
 		{access.RoleEngineer, "servers/gpu-r01-03/bios", `{"attributes":{}}`, 400},
 		{access.RoleEngineer, "servers/gpu-r01-03/firmware", `{"component":"bmc"}`, 400},
 		{access.RoleEngineer, "servers/gpu-r01-03/firmware", `{"component":"bmc","version":"2"}`, 400},
@@ -118,6 +126,11 @@ func TestWhoMayAskAndForWhat(t *testing.T) {
 	} {
 		if a := w.send(t, http.MethodPost, "api/v1/"+tc.path, tc.role, body(tc.text)); a.status != tc.status {
 			t.Errorf("%s %s %s: %d %s", tc.role, tc.path, tc.text, a.status, a.body)
+		}
+	}
+	for text, want := range map[string]string{`{"action":"reboot","watts":3000}`: "Leave watts out.", `{"action":"cap_power"}`: "Say what the server may draw."} {
+		if a := w.send(t, http.MethodPost, "api/v1/servers/gpu-r01-03/power", access.RoleEngineer, body(text)); !strings.Contains(string(a.body), want) || !strings.Contains(string(a.body), `"field":"watts"`) {
+			t.Errorf("%s: %s", text, a.body)
 		}
 	}
 	if a := w.send(t, http.MethodGet, "api/v1/operations/none", access.RoleViewer, nil); a.status != 404 {

@@ -3,24 +3,30 @@ package control
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"auspex/control/messages"
 	"auspex/internal/bus"
@@ -28,13 +34,15 @@ import (
 	"auspex/internal/store/audit"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
 // Two controllers over one store, in processes of their own, that are killed again and again, while devices and
-// schedulers lie, lose answers, answer late or not at all, and the store is locked. The devices live in the test, which
-// so knows what was really sent. AUSPEX_CHAOS_RUNS says how many runs (make chaos: 1000), AUSPEX_CHAOS_FOR for how long at
-// most; AUSPEX_CHAOS_SEED repeats what a run with that seed draws, though not how processes are scheduled.
+// schedulers lie, lose answers, answer late or not at all, and the store is locked, full, or away. The devices live in
+// the test, which so knows what was really sent: what must be so is held against that, and not against what the
+// controllers wrote. AUSPEX_CHAOS_RUNS says how many runs (make chaos: 1000), AUSPEX_CHAOS_FOR for how long at most;
+// AUSPEX_CHAOS_SEED repeats what a run with that seed draws, though not how processes are scheduled.
 
 // chaosEnv tells the test binary that it is a controller.
 const chaosEnv = "AUSPEX_CHAOS_CONTROLLER"
@@ -51,7 +59,27 @@ func TestMain(m *testing.M) {
 }
 
 // chaosRole is what a controller is told.
-type chaosRole struct{ DSN, World, Holder, Policy string }
+type chaosRole struct {
+	DSN, World, Holder, Policy string
+	Broken                     flaw
+}
+
+// A flaw takes one protection away, for the test to see that it is missed.
+type flaw string
+
+const (
+	flawless   flaw = ""
+	noFence    flaw = "writes are not fenced"
+	noBudget   flaw = "no budget is counted"
+	noRack     flaw = "no rack is counted"
+	sendsAgain flaw = "what was decided is decided again after a restart"
+	noAge      flaw = "the age of evidence does not count"
+	noClosing  flaw = "what has closed may come again"
+	noOwner    flaw = "nobody is asked whose server it is"
+	noDrain    flaw = "nothing is drained before"
+	noMark     flaw = "what others have taken is given back"
+	noTicket   flaw = "nobody is told"
+)
 
 const (
 	chaosPolicy = `
@@ -68,10 +96,25 @@ policies:
       - {kind: power_cycle, needs: [drain], destructive: true, verify: 500ms, quiet: 60ms}
       - {kind: uncordon, needs: [power_cycle], attempts: 2, verify: 500ms}
 `
-	chaosFleet = 2
-	chaosSick  = 4 // servers with an incident
-	chaosAll   = 6
+	chaosFleet, chaosRack = 2, 1
+	chaosCall             = 300 * time.Millisecond
+	chaosAge              = time.Hour // as the policy has it
+
+	// What stands against servers. Nothing may be done about the last four.
+	chaosFades  = "gpu-r03-01" // its evidence becomes too old while the test runs
+	chaosStale  = "gpu-r03-02" // its evidence was too old before
+	chaosTheirs = "gpu-r04-01" // somebody has it, and is not asked
+	chaosClosed = "gpu-r04-02" // its incident has closed, and comes again from the bus
+	chaosWell   = "gpu-r05-01"
 )
+
+// chaosSick are the servers with an incident of this moment: two in a rack, of which one may be out.
+var chaosSick = []string{"gpu-r01-01", "gpu-r01-02", "gpu-r02-01", "gpu-r02-02"}
+
+// chaosAll are all servers.
+func chaosAll() []string {
+	return append(slices.Clone(chaosSick), chaosFades, chaosStale, chaosTheirs, chaosClosed, chaosWell)
+}
 
 // chaosController is a controller until its standard input ends.
 func chaosController(doc string) error {
@@ -84,7 +127,11 @@ func chaosController(doc string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
+	signal.Ignore(syscall.SIGXFSZ) // a file that may not grow is an error, as on a disk that is full
 	db, err := sqldb.Connect(ctx, role.DSN)
+	for err != nil && run.Sleep(ctx, 20*time.Millisecond) == nil { // the store is away: a process begins anew
+		db, err = sqldb.Connect(ctx, role.DSN)
+	}
 	if err != nil {
 		return err
 	}
@@ -92,7 +139,7 @@ func chaosController(doc string) error {
 	r := remote{role.World}
 	for ctx.Err() == nil {
 		cfg := DefaultConfig()
-		cfg.Mode, cfg.Policies, cfg.Poll, cfg.LeaseTTL, cfg.CallTime = schemas.ModeEnforce, role.Policy, 10*time.Millisecond, 500*time.Millisecond, 300*time.Millisecond
+		cfg.Mode, cfg.Policies, cfg.Poll, cfg.LeaseTTL, cfg.CallTime = schemas.ModeEnforce, role.Policy, 10*time.Millisecond, 500*time.Millisecond, chaosCall
 		cfg.ApproveWithin = 3 * time.Second
 		c, err := New(cfg, Deps{
 			Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Now: time.Now, DB: db, Records: records.New(db), Bus: &storeBus{records: records.New(db)},
@@ -102,6 +149,9 @@ func chaosController(doc string) error {
 			return err
 		}
 		c.after = func(d time.Duration) <-chan time.Time { return time.After(min(d, 100*time.Millisecond)) }
+		if err := c.breaks(ctx, role.Broken); err != nil {
+			return err
+		}
 		if err := c.Run(ctx, func() {}); err != nil {
 			fmt.Fprintln(os.Stderr, role.Holder, "begins anew:", err)
 			_ = run.Sleep(ctx, 20*time.Millisecond)
@@ -110,7 +160,26 @@ func chaosController(doc string) error {
 	return nil
 }
 
-// storeBus hands over the incidents of a store.
+// breaks takes away what a flaw lacks.
+func (c *Controller) breaks(ctx context.Context, f flaw) error {
+	switch f {
+	case noFence: // whoever leads, each takes it to be itself
+		go func() {
+			for run.Sleep(ctx, time.Millisecond) == nil {
+				var token int64
+				if c.store.db.QueryRowContext(ctx, `SELECT token FROM control_leases WHERE subject=$1`, leadership).Scan(&token) == nil && c.store.term.Load() > 0 {
+					c.store.term.Store(token)
+				}
+			}
+		}()
+	case sendsAgain:
+		_, err := c.store.db.ExecContext(ctx, `UPDATE control_actions SET state='waiting', intent_ns=0, doc=REPLACE(doc, '"state":"running"', '"state":"waiting"') WHERE state='running'`)
+		return err
+	}
+	return nil
+}
+
+// storeBus hands over the incidents of a store, and again and again what was said of one that has closed since.
 type storeBus struct {
 	nullBus
 	records *records.Store
@@ -128,6 +197,12 @@ func (b *storeBus) Subscribe(ctx context.Context, s bus.Subscription, handle bus
 		if err != nil {
 			return err
 		}
+		closed, _, err := b.records.Incident(ctx, chaosClosed)
+		if err != nil {
+			return err
+		}
+		closed.Closed = nil
+		incs = append(incs, closed)
 		var msgs []bus.Message
 		for i := range incs {
 			doc, err := json.Marshal(incs[i])
@@ -203,7 +278,7 @@ func (r remote) Verify(ctx context.Context, s Step) (Verdict, schemas.Sentence, 
 func (r remote) Follow(ctx context.Context, server string, observe func(Observation)) error {
 	w := newWorld()
 	go func() {
-		for run.Sleep(ctx, 10*time.Millisecond) == nil {
+		for run.Sleep(ctx, 20*time.Millisecond) == nil {
 			a, err := r.ask(ctx, "/read", Step{Server: server})
 			w.mu.Lock()
 			w.mute[server], w.dead[server], w.reboots[server] = a.Mute || err != nil, a.Dead, a.Booted
@@ -226,9 +301,14 @@ type chaos struct {
 	foreign  map[string]bool
 	awayTill time.Time // the scheduler
 	muteTill map[string]time.Time
+	fades    time.Time // when the evidence against a server becomes too old
+	flaw     flaw
+	away     func(running []int, d time.Duration) // takes the store from everybody
 	calm     bool
 	broken   []string
 	sent     []string
+	told     map[string][]string  // kinds of steps, by server
+	under    map[string]time.Time // since when a server is at a step
 }
 
 // violated notes what must not be; mu is held.
@@ -246,7 +326,6 @@ func (x *chaos) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	away := s.Kind != "power_cycle" && time.Now().Before(x.awayTill)
 	mute := time.Now().Before(x.muteTill[s.Server])
 	var a saying
-	var late time.Duration
 	switch {
 	case req.URL.Path == "/read":
 		a.Mute, a.Dead, a.Booted = mute || time.Since(x.w.reboots[s.Server]) < bootTime, x.w.dead[s.Server], x.w.reboots[s.Server]
@@ -262,57 +341,89 @@ func (x *chaos) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			a.Verdict = Verified
 		}
 	default:
-		a.Err, late = x.apply(s)
+		how, slow := x.receives(s)
+		if slow > 0 {
+			x.mu.Unlock()
+			time.Sleep(slow) // a device that takes its time
+			x.mu.Lock()
+		}
+		a.Err = x.does(s, how)
+		delete(x.under, s.Server)
 	}
 	x.mu.Unlock()
-	if late > 0 {
-		time.Sleep(late) // a device that takes its time
-	}
 	if a.Err == "lost" {
 		panic(http.ErrAbortHandler)
 	}
 	_ = json.NewEncoder(w).Encode(a)
 }
 
-// apply holds, as a device would see it, what must be so whenever something is sent, and does it or not.
-func (x *chaos) apply(s Step) (answer string, late time.Duration) {
-	x.sent = append(x.sent, fmt.Sprint(time.Now().Format("05.000"), " ", s.Kind, " ", s.Server, " ", s.ID))
+// rungs are the steps of the ladder in their order.
+var rungs = []string{kindDrain, "power_cycle", kindUncordon}
+
+// slowest is how long a device takes at most: less than a step is awaited.
+const slowest = 400 * time.Millisecond
+
+// receives holds, as a device would see it, what must be so whenever something is sent, and draws how the device behaves.
+func (x *chaos) receives(s Step) (how string, slow time.Duration) {
+	now := time.Now()
+	x.sent = append(x.sent, fmt.Sprint(now.Format("05.000"), " ", s.Kind, " ", s.Server, " ", s.ID))
 	x.w.applied[s.ID]++
 	if x.w.applied[s.ID] > 1 {
 		x.violated("%s of %s was sent twice", s.Kind, s.Server)
 	}
-	var unfinished, sick int
-	_, _ = fmt.Sscanf(s.Server, "gpu-r%02d-", &sick)
-	if sick > chaosSick {
-		x.violated("%s of %s, which nothing is said of", s.Kind, s.Server)
+	if since, at := x.under[s.Server]; at && now.Sub(since) < slowest {
+		x.violated("%s of %s was sent while another step was under way", s.Kind, s.Server)
 	}
-	err := x.db.QueryRowContext(x.t.Context(), `SELECT count(*) FROM control_actions a JOIN control_cases c ON c.id = a.case_id
-WHERE c.subject=$1 AND a.state IN ('running','verifying')`, s.Server).Scan(&unfinished)
-	if err == nil && unfinished > 1 {
-		x.violated("%d unfinished actions on %s", unfinished, s.Server)
+	if before := x.told[s.Server]; len(before) > 0 && slices.Index(rungs, before[len(before)-1]) > slices.Index(rungs, s.Kind) {
+		x.violated("%s of %s was sent after %s: it is on two ladders", s.Kind, s.Server, before[len(before)-1])
 	}
-	how := "well"
+	x.told[s.Server] = append(x.told[s.Server], s.Kind)
+	x.under[s.Server] = now
+	switch {
+	case s.Server == chaosFades:
+		// What was decided may be sent for as long as a call takes, and this machine may be slow.
+		if late := now.Sub(x.fades); s.Kind != kindUncordon && late > chaosCall+time.Second {
+			x.violated("%s of %s was sent %s after its evidence was too old", s.Kind, s.Server, late)
+		}
+	case s.Server == chaosTheirs:
+		x.violated("%s of %s, and whoever has it was not asked", s.Kind, s.Server)
+	case !slices.Contains(chaosSick, s.Server):
+		x.violated("%s of %s without a reason that stands", s.Kind, s.Server)
+	}
+	how = "well"
 	if !x.calm {
-		how = []string{"well", "well", "well", "lost", "void", "lie", "late", "rejected", "no, and does it"}[x.r.IntN(9)]
+		how = []string{"well", "well", "well", "lost", "void", "lie", "slow", "slow and lost", "rejected", "no, and does it"}[x.r.IntN(10)]
 	}
+	if strings.HasPrefix(how, "slow") {
+		slow = time.Duration(x.r.Int64N(int64(slowest)))
+	}
+	return how, slow
+}
+
+// does is what a device does, and answers.
+func (x *chaos) does(s Step, how string) (answer string) {
 	switch how {
 	case "void":
-		return "lost", 0
+		return "lost"
 	case "lie":
-		return "", 0
+		return ""
 	case "rejected":
-		return "rejected", 0
+		return "rejected"
 	}
 	switch s.Kind {
 	case kindDrain:
 		if x.foreign[s.Server] {
-			return "already", 0
+			return "already"
 		}
 		x.w.drained[s.Server] = true
-		n := 0
-		for _, d := range x.w.drained {
+		n, racks := 0, map[string]int{}
+		for server, d := range x.w.drained {
 			if d {
 				n++
+				_, rack, _, _ := place{}.Place(server)
+				if racks[rack]++; racks[rack] > chaosRack {
+					x.violated("%d servers of rack %s are out, the budget is %d", racks[rack], rack, chaosRack)
+				}
 			}
 		}
 		if n > chaosFleet {
@@ -325,20 +436,21 @@ WHERE c.subject=$1 AND a.state IN ('running','verifying')`, s.Server).Scan(&unfi
 		x.w.reboots[s.Server] = time.Now()
 	case kindUncordon:
 		if x.foreign[s.Server] { // as a scheduler's driver answers: the mark is somebody else's
-			return "rejected", 0
+			if x.flaw == noMark {
+				x.foreign[s.Server] = false
+				x.violated("%s was given back, and others had taken it", s.Server)
+			}
+			return "rejected"
 		}
 		if x.w.reboots[s.Server].IsZero() {
 			x.violated("%s was given back unrepaired", s.Server)
 		}
 		x.w.drained[s.Server] = false
 	}
-	switch how {
-	case "lost", "no, and does it":
-		return "lost", 0
-	case "late":
-		return "", time.Duration(x.r.IntN(500)) * time.Millisecond
+	if strings.HasSuffix(how, "lost") || how == "no, and does it" {
+		return "lost"
 	}
-	return "", 0
+	return ""
 }
 
 // controller starts one of the two, which ends with the test at the latest.
@@ -404,10 +516,16 @@ func (x *chaos) live(role chaosRole) (ends map[string]int) {
 			x.mu.Unlock()
 		case 4:
 			x.mu.Lock()
-			x.muteTill[fmt.Sprintf("gpu-r%02d-01", 1+x.r.IntN(chaosSick))] = time.Now().Add(2 * wait)
+			x.muteTill[chaosSick[x.r.IntN(len(chaosSick))]] = time.Now().Add(2 * wait)
 			x.mu.Unlock()
 		case 5:
-			x.lock(wait)
+			var pids []int
+			for _, cmd := range running {
+				if cmd != nil {
+					pids = append(pids, cmd.Process.Pid)
+				}
+			}
+			x.away(pids, wait)
 		}
 		for _, name := range []string{"a", "b"} {
 			if running[name] == nil && x.pick(2) == 0 {
@@ -421,11 +539,11 @@ func (x *chaos) live(role chaosRole) (ends map[string]int) {
 	if running["a"] == nil {
 		start("a")
 	}
-	end := time.Now().Add(time.Minute)
+	end := time.Now().Add(2 * time.Minute)
 	for {
 		var left int
 		err := x.db.QueryRowContext(t.Context(), `SELECT count(*) + (SELECT count(*) FROM control_cases WHERE state='open') FROM records
-WHERE kind='incident' AND NOT EXISTS (SELECT 1 FROM control_cases WHERE reason=records.id)`).Scan(&left)
+WHERE kind='incident' AND status='open' AND NOT EXISTS (SELECT 1 FROM control_cases WHERE reason=records.id)`).Scan(&left)
 		if err == nil && left == 0 {
 			break
 		}
@@ -435,19 +553,34 @@ WHERE kind='incident' AND NOT EXISTS (SELECT 1 FROM control_cases WHERE reason=r
 			x.mu.Unlock()
 			break
 		}
-		time.Sleep(20 * time.Millisecond) // another look
+		time.Sleep(50 * time.Millisecond) // another look
 	}
 	kill("a")
 	kill("b")
 	ends = x.judge()
-	if len(x.broken) > 0 {
+	if len(x.broken) > 0 && x.flaw == flawless {
 		t.Errorf("seed %d: %s\nsent:\n%s\ntold:\n%s", x.seed, strings.Join(x.broken, "\n"), strings.Join(x.sent, "\n"), log.String())
 	}
 	return ends
 }
 
-// lock keeps everybody from writing for a while.
-func (x *chaos) lock(d time.Duration) {
+// lockOrFill takes a file away: nobody may write, or for those that run the disk is full.
+func (x *chaos) lockOrFill(running []int, d time.Duration) {
+	if x.pick(2) == 0 {
+		const sizeOfFiles = 1 // RLIMIT_FSIZE, which package syscall does not name
+		limit := func(most uint64) {
+			for _, pid := range running {
+				l := syscall.Rlimit{Cur: most, Max: math.MaxUint64}
+				if _, _, e := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), sizeOfFiles, uintptr(unsafe.Pointer(&l)), 0, 0, 0); e != 0 && e != syscall.ESRCH {
+					x.t.Error("prlimit: ", e)
+				}
+			}
+		}
+		limit(0)
+		time.Sleep(2 * d) // the disk is full
+		limit(math.MaxUint64)
+		return
+	}
 	conn, err := x.db.Conn(x.t.Context())
 	if err != nil {
 		return
@@ -462,16 +595,19 @@ func (x *chaos) lock(d time.Duration) {
 // judge holds what must be so in the end.
 func (x *chaos) judge() map[string]int {
 	t := x.t
+	var as []schemas.Action
+	waittest.Until(t, func() (err error) { // the store of others' tests may be away
+		if as, _, err = records.New(x.db).Actions(t.Context(), records.Filter{Limit: 1000}); err == nil {
+			_, err = audit.Verify(t.Context(), x.db)
+		}
+		return err
+	})
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	as, _, err := records.New(x.db).Actions(t.Context(), records.Filter{Limit: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ends, ticket, unknown := map[string]int{}, map[string]bool{}, map[string]bool{}
 	for _, a := range as {
 		ends[a.Kind+" "+a.State]++
-		ticket[a.Server] = ticket[a.Server] || a.Kind == kindTicket
+		ticket[a.Server] = ticket[a.Server] || a.Kind == kindTicket && x.flaw != noTicket
 		switch a.State {
 		case schemas.ActionUnknown:
 			unknown[a.Server] = unknown[a.Server] || a.Kind == "power_cycle" // others are tried again
@@ -479,17 +615,16 @@ func (x *chaos) judge() map[string]int {
 			x.violated("%s of %s is left %s", a.Kind, a.Server, a.State)
 		}
 	}
-	for i := range chaosAll {
-		name := serverName(i)
-		if unknown[name] && !ticket[name] {
+	for _, name := range chaosAll() {
+		switch {
+		case ticket[name]:
+		case unknown[name]:
 			x.violated("nobody is told that an outcome on %s is unknown", name)
-		}
-		if x.w.drained[name] && !ticket[name] {
+		case slices.Contains(x.told[name], "power_cycle") && x.w.reboots[name].IsZero():
+			x.violated("%s was to be cycled and was not, and nobody is told", name)
+		case x.w.drained[name]:
 			x.violated("%s stays out of the pool, and nobody is told", name)
 		}
-	}
-	if _, err := audit.Verify(t.Context(), x.db); err != nil {
-		x.violated("%v", err)
 	}
 	return ends
 }
@@ -512,12 +647,25 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// chaosRun is the run of a seed, over a copy of an empty store.
-func chaosRun(t *testing.T, seed uint64, template []byte) map[string]int {
-	dir := t.TempDir()
-	role := chaosRole{DSN: filepath.Join(dir, "auspex.db"), Policy: filepath.Join(dir, "policy.yaml")}
-	writeFile(t, role.Policy, chaosPolicy)
-	writeFile(t, role.DSN, string(template))
+// chaosRun is the run of a seed over a store in which nothing has happened, which away takes away.
+func chaosRun(t *testing.T, seed uint64, dsn string, f flaw, away func(x *chaos) func(running []int, d time.Duration)) (ends map[string]int, broken []string) {
+	role := chaosRole{DSN: dsn, Policy: filepath.Join(t.TempDir(), "policy.yaml"), Broken: f}
+	policy := chaosPolicy
+	for _, change := range []struct {
+		of       flaw
+		old, new string
+	}{
+		{noBudget, "fleet: 2", "fleet: 99"},
+		{noRack, "rack: 1", "rack: 99"},
+		{noAge, "max_evidence_age: 1h", "max_evidence_age: 9999h"},
+		{noDrain, "{kind: power_cycle, needs: [drain],", "{kind: power_cycle,"},
+		{noDrain, "      - {kind: drain, attempts: 2, verify: 500ms}\n", ""},
+	} {
+		if f == change.of {
+			policy = strings.Replace(policy, change.old, change.new, 1)
+		}
+	}
+	writeFile(t, role.Policy, policy)
 	db, err := sqldb.Connect(t.Context(), role.DSN)
 	if err != nil {
 		t.Fatal(err)
@@ -525,23 +673,74 @@ func chaosRun(t *testing.T, seed uint64, template []byte) map[string]int {
 	defer func() { _ = db.Close() }()
 	x := &chaos{
 		t: t, seed: seed, db: db, r: rand.New(rand.NewPCG(seed, 7)), w: newWorld(), foreign: map[string]bool{}, muteTill: map[string]time.Time{},
+		told: map[string][]string{}, under: map[string]time.Time{}, flaw: f, fades: time.Now().Add(1500 * time.Millisecond),
 	}
+	x.away = away(x)
 	b := &bench{t: t, db: db}
-	for i := range chaosSick {
-		b.keep(incident(fmt.Sprint("i", i), fmt.Sprintf("%s/gpu%d", serverName(i), 2), "gpu.fallen_off_bus"))
-		x.w.dead[serverName(i)] = x.r.IntN(4) == 0
+	for _, name := range chaosAll() {
+		i := incident(name, name+"/gpu2", "gpu.fallen_off_bus")
+		switch name {
+		case chaosWell:
+			continue
+		case chaosFades:
+			i.Updated = x.fades.Add(-chaosAge)
+		case chaosStale:
+			i.Updated = i.Updated.Add(-2 * chaosAge)
+		case chaosClosed:
+			if f != noClosing {
+				i.Closed = &i.Updated
+			}
+		}
+		b.keep(i)
+		x.w.dead[name] = x.r.IntN(4) == 0
 	}
 	if x.r.IntN(2) == 0 {
-		x.foreign[serverName(x.r.IntN(chaosSick))] = true
+		x.foreign[chaosSick[x.r.IntN(len(chaosSick))]] = true
+	}
+	if f == noOwner {
+		if _, err := db.ExecContext(t.Context(), `DELETE FROM allocation_claims`); err != nil {
+			t.Fatal(err)
+		}
 	}
 	server := httptest.NewServer(x)
 	defer server.Close()
 	role.World = server.URL
-	return x.live(role)
+	return x.live(role), x.broken
 }
 
-func TestChaos(t *testing.T) {
-	runs, seeds := 3, rand.Uint64()>>1
+// chaosTemplate fills an empty store with what does not differ between runs, and closes it.
+func chaosTemplate(t *testing.T, dsn string) {
+	t.Helper()
+	db, err := sqldb.Open(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&bench{t: t, db: db}).allocated(chaosTheirs)
+	if err := db.Close(); err != nil { // writes what the log beside a file holds into it
+		t.Fatal(err)
+	}
+}
+
+// chaosFiles returns what makes the store of a run: a file each.
+func chaosFiles(t *testing.T) func(t *testing.T) (dsn string) {
+	t.Helper()
+	empty := filepath.Join(t.TempDir(), "empty.db")
+	chaosTemplate(t, empty)
+	template, err := os.ReadFile(empty)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(t *testing.T) string {
+		dsn := filepath.Join(t.TempDir(), "auspex.db")
+		writeFile(t, dsn, string(template))
+		return dsn
+	}
+}
+
+// chaosRuns does as many runs as are asked for, or some, side by side.
+func chaosRuns(t *testing.T, some int, one func(t *testing.T, seed uint64) (ends map[string]int)) {
+	t.Helper()
+	runs, seeds := some, rand.Uint64()>>1
 	if testing.Short() {
 		runs = 1
 	}
@@ -555,22 +754,10 @@ func TestChaos(t *testing.T) {
 	if d, err := time.ParseDuration(os.Getenv("AUSPEX_CHAOS_FOR")); err == nil {
 		enough = time.Now().Add(d)
 	}
-	empty := filepath.Join(t.TempDir(), "empty.db")
-	db, err := sqldb.Open(t.Context(), empty)
-	if err == nil {
-		err = db.Close() // writes what the log beside it holds into the file
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	template, err := os.ReadFile(empty)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	all, done, next := map[string]int{}, 0, 0
-	for range min(runs, 2*runtime.GOMAXPROCS(0)) { // a run waits most of its time
+	all, done, next, began := map[string]int{}, 0, 0, time.Now()
+	for range min(runs, 4*runtime.GOMAXPROCS(0)) { // a run waits most of its time
 		wg.Go(func() {
 			for {
 				mu.Lock()
@@ -582,7 +769,7 @@ func TestChaos(t *testing.T) {
 				}
 				seed := seeds + uint64(i) //nolint:gosec // small
 				ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-					ends := chaosRun(t, seed, template)
+					ends := one(t, seed)
 					mu.Lock()
 					defer mu.Unlock()
 					done++
@@ -597,5 +784,145 @@ func TestChaos(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d runs ended with %v", done, all)
+	var ours, theirs syscall.Rusage
+	if err := errors.Join(syscall.Getrusage(syscall.RUSAGE_SELF, &ours), syscall.Getrusage(syscall.RUSAGE_CHILDREN, &theirs)); err != nil {
+		t.Error(err)
+	}
+	var cpu time.Duration
+	for _, u := range []syscall.Rusage{ours, theirs} {
+		cpu += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	t.Logf("%d runs from seed %d ended in %s (%s of this process and its controllers) with %v", done, seeds, time.Since(began).Round(time.Second), cpu.Round(time.Second), all)
+}
+
+func TestChaos(t *testing.T) {
+	store := chaosFiles(t)
+	chaosRuns(t, 3, func(t *testing.T, seed uint64) map[string]int {
+		ends, _ := chaosRun(t, seed, store(t), flawless, func(x *chaos) func([]int, time.Duration) { return x.lockOrFill })
+		return ends
+	})
+}
+
+// TestChaosFindsWhatIsBroken takes away one protection after the other, and wants a run in which that is seen.
+func TestChaosFindsWhatIsBroken(t *testing.T) {
+	if os.Getenv("AUSPEX_CHAOS_RUNS") == "" {
+		t.Skip("it takes a minute: make chaos runs it")
+	}
+	store := chaosFiles(t)
+	for _, f := range []flaw{noFence, noBudget, noRack, sendsAgain, noAge, noClosing, noOwner, noDrain, noMark, noTicket} {
+		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
+			const most = 40
+			for n := range uint64(most) {
+				if _, broken := chaosRun(t, n, store(t), f, func(x *chaos) func([]int, time.Duration) { return x.lockOrFill }); len(broken) > 0 {
+					t.Logf("found in run %d: %s", n+1, broken[0])
+					return
+				}
+			}
+			t.Errorf("nothing was found in %d runs", most)
+		})
+	}
+}
+
+// postgres is a server of our own, which is taken away from all that run.
+type postgres struct {
+	t    *testing.T
+	dir  string
+	dsn  string
+	mu   sync.Mutex // one thing happens to it at a time
+	made atomic.Int64
+}
+
+func (p *postgres) script(verb string) string {
+	out, err := exec.Command("../test/peers/postgres.sh", verb, p.dir).Output()
+	if err != nil {
+		p.t.Errorf("postgres.sh %s: %v", verb, err)
+	}
+	_, dsn, _ := strings.Cut(strings.TrimSpace(string(out)), "=")
+	return strings.Trim(dsn, "'")
+}
+
+// signal is sent to all processes of the server: each of its sessions has one.
+func (p *postgres) signal(s syscall.Signal) {
+	b, err := os.ReadFile(filepath.Join(p.dir, "postgres.pid"))
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	first, _, _ := strings.Cut(string(b), " ")
+	children, err := os.ReadFile(filepath.Join("/proc", first, "task", first, "children"))
+	if err != nil {
+		p.t.Error(err)
+	}
+	for _, text := range append([]string{first}, strings.Fields(string(children))...) {
+		if pid, err := strconv.Atoi(text); err == nil {
+			_ = syscall.Kill(pid, s) // it may have ended
+		}
+	}
+}
+
+// away stops the server for a while, or kills it and starts it again.
+func (p *postgres) away(x *chaos) func([]int, time.Duration) {
+	return func(_ []int, d time.Duration) {
+		kill := x.pick(2) == 0
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if kill {
+			p.signal(syscall.SIGKILL)
+			time.Sleep(d) // nobody listens
+			p.script("start")
+			return
+		}
+		p.signal(syscall.SIGSTOP)
+		time.Sleep(4 * d) // nobody answers; the longest is more than a lease
+		p.signal(syscall.SIGCONT)
+	}
+}
+
+// store makes the database of a run.
+func (p *postgres) store(t *testing.T) string {
+	name := fmt.Sprint("chaos", p.made.Add(1))
+	waittest.Until(t, func() error { // it may be away
+		db, err := sql.Open("pgx", p.dsn)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = db.Close() }()
+		_, err = db.ExecContext(t.Context(), "CREATE DATABASE "+name+" TEMPLATE chaos")
+		if err != nil && strings.Contains(err.Error(), "already exists") { // its answer was lost
+			err = nil
+		}
+		return err
+	})
+	return p.dsn + " dbname=" + name
+}
+
+// TestChaosWithPostgreSQLAway is the same with a server that is stopped, or killed and started again.
+func TestChaosWithPostgreSQLAway(t *testing.T) {
+	if os.Getenv("AUSPEX_CHAOS_RUNS") == "" {
+		t.Skip("it needs PostgreSQL: make chaos runs it")
+	}
+	dir, err := os.MkdirTemp("", "chaos") // whose parents its user may search
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &postgres{t: t, dir: dir}
+	t.Cleanup(func() {
+		p.script("stop")
+		_ = os.RemoveAll(dir)
+	})
+	p.dsn = p.script("start")
+	db, err := sql.Open("pgx", p.dsn)
+	if err == nil {
+		_, err = db.ExecContext(t.Context(), "CREATE DATABASE chaos")
+		_ = db.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	chaosTemplate(t, p.dsn+" dbname=chaos")
+	chaosRuns(t, 0, func(t *testing.T, seed uint64) map[string]int {
+		ends, _ := chaosRun(t, seed, p.store(t), flawless, p.away)
+		return ends
+	})
 }

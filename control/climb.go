@@ -378,17 +378,20 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	cordoned := k.Cordoned // by an earlier step, which a refusal of this one does not undo
 	shown, tried := "", (*schemas.Sentence)(nil)
 	kept := messages.New(messages.NotOurs, nil)
-	if k.Request == nil && (a.Kind == kindDrain || a.Kind == kindUncordon && !k.Cordoned) {
-		how, err := c.keptOut(ctx, k)
+	if k.Request == nil && (a.Kind == kindDrain || a.Kind == kindUncordon && (k.Theirs || !k.Cordoned)) {
+		how, empty, err := c.keptOut(ctx, k)
 		if err != nil {
 			return false, err
 		}
-		if how.ID != "" {
-			kept = how
-		}
-		if how.ID != "" && a.Kind == kindDrain {
+		switch {
+		case how.ID == "":
+		case a.Kind == kindUncordon:
+			kept, k.Cordoned = how, k.Cordoned && !k.Theirs
+		case empty:
 			verified(a, how)
 			return false, c.save(ctx, k, a, r, time.Time{}, "skip")
+		default:
+			k.Theirs = true
 		}
 	}
 	var asked time.Time // when the step was first free to go

@@ -704,6 +704,15 @@ func (c *Controller) newCase(ctx context.Context, of *candidate) (*climb, error)
 	}
 	p, _ := c.policyFor(of)
 	if of.prediction == nil {
+		// A bus may hand over once more what was said before: what the records have as closed since is no reason.
+		kept, found, err := c.d.Records.Incident(ctx, i.ID)
+		if err != nil {
+			return nil, err
+		}
+		if found && (kept.Closed != nil || kept.MergedInto != "") && !kept.Updated.Before(i.Updated) {
+			c.consider(kept)
+			return nil, nil
+		}
 		c.makeWay(i.RootCause.Resource)
 	}
 	rests, err := c.rests(ctx, i.RootCause.Resource)

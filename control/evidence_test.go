@@ -276,3 +276,31 @@ func TestTheSameCauseInAnotherIncidentIsEvidence(t *testing.T) {
 		t.Errorf("seen by %q, evidence of %s: %v", source, k.Evidence, err)
 	}
 }
+
+// TestWhatHasClosedIsNoReason though the bus hands over once more what was said before it closed.
+func TestWhatHasClosedIsNoReason(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, schemas.ModeEnforce)
+	c := b.controller()
+	open := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus")
+	closed := open
+	closed.Updated = open.Updated.Add(time.Second)
+	closed.Closed = &closed.Updated
+	b.keep(closed)
+	c.consider(open)
+	if err := c.openDue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if state, _, err := c.store.hasCase(t.Context(), open.ID, open.RootCause.Resource); err != nil || state != "" {
+		t.Errorf("its case is %q, %v", state, err)
+	}
+	// The same cause has come again since, and the record is on its way.
+	open.Updated = closed.Updated.Add(time.Second)
+	c.consider(open)
+	if err := c.openDue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if state, _, err := c.store.hasCase(t.Context(), open.ID, open.RootCause.Resource); err != nil || state == "" {
+		t.Errorf("no case is opened, %v", err)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -605,61 +606,131 @@ func alike(servers, nodes []string) uint64 {
 
 func serverName(i int) string { return fmt.Sprintf("gpu-r%02d-01", i+1) }
 
-// search tries every run within the bounds. It returns the first that breaks something.
+// frontier is what a search has seen and has still to try.
+type frontier struct {
+	mu     sync.Mutex
+	more   *sync.Cond
+	seen   map[uint64]bool
+	todo   [][]string
+	busy   int // that may find more
+	runs   int
+	broken []string
+}
+
+// take returns what is tried next; nothing is left where ok is false.
+func (f *frontier) take() (prefix []string, n int, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.todo) == 0 && f.busy > 0 && len(f.broken) == 0 {
+		f.more.Wait()
+	}
+	if len(f.todo) == 0 || len(f.broken) > 0 {
+		return nil, 0, false
+	}
+	prefix = f.todo[len(f.todo)-1]
+	f.todo = f.todo[:len(f.todo)-1]
+	f.busy++
+	f.runs++
+	return prefix, f.runs, true
+}
+
+// put notes a state, and what else can be done in it; new is false where it was seen before.
+func (f *frontier) put(id uint64, others func() [][]string) (new bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.seen[id] {
+		return false
+	}
+	f.seen[id] = true
+	f.todo = append(f.todo, others()...)
+	f.more.Broadcast()
+	return true
+}
+
+// over notes that a run has ended, and what it broke.
+func (f *frontier) over(broken []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.busy--
+	if len(f.broken) == 0 {
+		f.broken = broken
+	}
+	f.more.Broadcast()
+}
+
+// search tries every run within the bounds, on all cores. It returns the first that breaks something.
 func search(t *testing.T, b bounds, m mutant) (states, runs int, broken []string) {
 	t.Helper()
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	writeFile(t, policy, fmt.Sprintf(exhaustivePolicy, b.fleet))
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "auspex.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	db.SetMaxOpenConns(1) // which keeps what it is told here: no crash of the machine is tried
-	for _, pragma := range []string{"synchronous=OFF", "locking_mode=EXCLUSIVE"} {
-		if _, err := db.ExecContext(t.Context(), "PRAGMA "+pragma); err != nil {
+	f := &frontier{seen: map[uint64]bool{}, todo: [][]string{nil}}
+	f.more = sync.NewCond(&f.mu)
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "auspex.db"))
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer func() { _ = db.Close() }()
+		db.SetMaxOpenConns(1) // which keeps what it is told here: no crash of the machine is tried
+		for _, pragma := range []string{"synchronous=OFF", "locking_mode=EXCLUSIVE"} {
+			if _, err := db.ExecContext(t.Context(), "PRAGMA "+pragma); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if b.theirs {
+			(&bench{t: t, db: db}).allocated(serverName(0))
+		}
+		wg.Go(func() {
+			for {
+				prefix, n, ok := f.take()
+				if !ok {
+					return
+				}
+				f.run(newExecution(t, b, m, db, policy), prefix, n)
+			}
+		})
 	}
-	if b.theirs {
-		(&bench{t: t, db: db}).allocated(serverName(0))
+	wg.Wait()
+	if len(f.broken) == 0 && len(f.seen) > b.states {
+		t.Fatalf("more than %d states within %+v", b.states, b)
 	}
-	seen := map[uint64]bool{}
-	for todo := [][]string{nil}; len(todo) > 0; {
-		prefix := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		x := newExecution(t, b, m, db, policy)
-		runs++
-		for _, choice := range prefix {
-			x.choose(choice)
-		}
-		for {
-			id, over := x.state()
-			if len(x.broken) > 0 || seen[id] {
-				break
-			}
-			seen[id] = true
-			if over {
-				break
-			}
-			next := x.choices()
-			for _, other := range next[1:] {
-				todo = append(todo, append(slices.Clone(x.trace), other))
-			}
-			x.choose(next[0])
-		}
-		if len(x.broken) == 0 && runs%31 == 0 {
-			x.finish()
-		}
-		x.end()
+	return len(f.seen), f.runs, f.broken
+}
+
+// run goes on from a prefix for as long as what comes was not seen.
+func (f *frontier) run(x *execution, prefix []string, n int) {
+	var broken []string
+	defer func() { f.over(broken) }()
+	for _, choice := range prefix {
+		x.choose(choice)
+	}
+	for {
+		id, over := x.state()
 		if len(x.broken) > 0 {
-			return len(seen), runs, append(x.broken, "after "+strings.Join(x.trace, ", "))
+			break
 		}
-		if len(seen) > b.states {
-			t.Fatalf("more than %d states within %+v", b.states, b)
+		next := x.choices()
+		isNew := f.put(id, func() (others [][]string) {
+			if !over {
+				for _, other := range next[1:] {
+					others = append(others, append(slices.Clone(x.trace), other))
+				}
+			}
+			return others
+		})
+		if !isNew || over {
+			break
 		}
+		x.choose(next[0])
 	}
-	return len(seen), runs, nil
+	if len(x.broken) == 0 && n%31 == 0 {
+		x.finish()
+	}
+	x.end()
+	if len(x.broken) > 0 {
+		broken = append(x.broken, "after "+strings.Join(x.trace, ", "))
+	}
 }
 
 // finish lets everybody go on in turn: every case has to end.
@@ -738,8 +809,12 @@ func TestEveryInterleavingOfTwoControllers(t *testing.T) {
 		maps.Copy(all, map[string]bounds{
 			"every step of one server, a crash, a sleep, and misbehaviour": {servers: 1, fleet: 1, crashes: 1, jumps: 1, faults: 1, states: 10_000_000},
 			"two servers, a crash, a sleep, and misbehaviour":              {servers: 2, fleet: 1, crashes: 1, jumps: 1, faults: 1, coarse: true, states: 10_000_000},
-			"three servers": {servers: 3, fleet: 2, crashes: 1, coarse: true, states: 10_000_000},
-			"four servers":  {servers: 4, fleet: 2, crashes: 1, coarse: true, states: 10_000_000},
+			"three servers":                   {servers: 3, fleet: 2, crashes: 1, coarse: true, states: 10_000_000},
+			"four servers":                    {servers: 4, fleet: 2, crashes: 1, coarse: true, states: 10_000_000},
+			"three servers, and two crashes":  {servers: 3, fleet: 2, crashes: 2, coarse: true, states: 10_000_000},
+			"four servers, and a sleep":       {servers: 4, fleet: 2, crashes: 1, jumps: 1, coarse: true, states: 10_000_000},
+			"every step of two servers":       {servers: 2, fleet: 1, crashes: 1, states: 10_000_000},
+			"four servers, of which one lies": {servers: 4, fleet: 2, faults: 1, coarse: true, states: 10_000_000},
 		})
 	}
 	for name, b := range all {

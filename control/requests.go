@@ -363,20 +363,40 @@ func (c *Controller) stranded(server string) schemas.Sentence {
 }
 
 // keptOut says who asked for a server to be out of the pool, where that still holds: a ladder takes it out no second time and
-// does not give it back.
-func (c *Controller) keptOut(ctx context.Context, k *climb) (schemas.Sentence, error) {
+// does not give it back. Where jobs were still there when the time of what was asked for was over, empty is false: the ladder
+// has to see that they end, and leaves the server out all the same.
+func (c *Controller) keptOut(ctx context.Context, k *climb) (how schemas.Sentence, empty bool, err error) {
 	asked, err := c.store.takenOut(ctx, k.Subject)
 	rem := c.d.Remediators[kindDrain]
 	if err != nil || len(asked) == 0 || rem == nil {
-		return schemas.Sentence{}, err
+		return how, false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
 	defer cancel()
 	// What somebody else gave back since, or nobody can tell of, is taken out anew.
-	if v, _, err := rem.Verify(ctx, Step{Kind: kindDrain, Server: k.Subject, Target: k.Target, Since: k.Opened}); err != nil || v != Verified {
-		return schemas.Sentence{}, nil
+	s := Step{Kind: kindDrain, Server: k.Subject, Target: k.Target, Since: k.Opened}
+	v, _, err := rem.Verify(ctx, s)
+	if empty = err == nil && v == Verified; !empty && (err != nil || !c.busyOut(ctx, s)) {
+		return how, false, nil
 	}
-	return messages.New(messages.KeptOut, messages.Args{"who": asked[0].Request.Actor}), nil
+	last := slices.MaxFunc(asked, func(a, b *climb) int { return a.Opened.Compare(b.Opened) }) // by hand it may have come back between
+	return messages.New(messages.KeptOut, messages.Args{"who": last.Request.Actor}), empty, nil
+}
+
+// busyOut reports whether a server gets no new work, and has some.
+func (c *Controller) busyOut(ctx context.Context, s Step) bool {
+	scheduler, ok := c.d.Remediators[kindDrain].(Scheduler)
+	back := c.d.Remediators[kindUncordon]
+	if !ok || back == nil {
+		return false
+	}
+	jobs, err := scheduler.Jobs(ctx, s.Server)
+	if err != nil || len(jobs) == 0 {
+		return false
+	}
+	s.Kind = kindUncordon
+	v, _, err := back.Verify(ctx, s)
+	return err == nil && v != Verified
 }
 
 // takenOut are the requests that took a server out of the pool, and were not followed by its return.

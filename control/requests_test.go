@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -295,6 +296,62 @@ func TestARepairReturnsNoServerThatWasOutBefore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A drain that somebody asked for and that ran out of time, with jobs still there, stays theirs: a ladder waits for the jobs, and
+// leaves the server out.
+func TestARepairLeavesWhatWasBeingDrainedToWhoAsked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, schemas.ModeEnforce)
+	c := b.controller()
+	b.tell(c, wish("first", "drain", map[string]string{"optional": "true"}))
+	b.until(c, func([]schemas.Action) bool { return b.closed("first") })
+	b.w.drain(server, false) // given back by hand
+	c = b.controller()
+	busy := stuck{worldStep{b.w}, new(atomic.Int64)}
+	c.d.Now = func() time.Time { return time.Now().Add(time.Duration(busy.ahead.Load())) }
+	c.d.Remediators[kindDrain] = busy
+	b.w.jobs = map[string][]string{server: {"job 7"}}
+	in := wish("d", "drain", map[string]string{"optional": "true"})
+	in.Actor = "bea"
+	b.tell(c, in)
+	b.until(c, func([]schemas.Action) bool { return b.closed("d") })
+	if a := b.actionOf("d"); a.State == schemas.ActionDone {
+		t.Fatalf("%s: %s", a.State, a.Detail)
+	}
+	c = b.controller()
+	c.d.Remediators[kindDrain] = busy
+	c.afterStep = func(step string) {
+		if step == "running drain" { // by the ladder
+			b.w.mu.Lock()
+			b.w.jobs = nil
+			b.w.mu.Unlock()
+		}
+	}
+	as := b.until(c, func(as []schemas.Action) bool { return states(as)["uncordon"] == schemas.ActionDone && b.over() }, incident("i1", part, "gpu.fallen_off_bus"))
+	a := kind(as, "uncordon")
+	if kind(as, "power_cycle").State != schemas.ActionDone || b.w.applied[a.ID] > 0 || a.VerifiedBy != "out of the pool as bea asked, and stays so until its return is asked for" {
+		t.Errorf("%s, applied %v: %v", a.VerifiedBy, b.w.applied, show(as))
+	}
+	b.w.drainedIs(t, true)
+	c = b.controller()
+	b.tell(c, wish("u", "uncordon", nil))
+	b.until(c, func([]schemas.Action) bool { return b.closed("u") })
+	b.w.drainedIs(t, false)
+}
+
+// stuck is a scheduler whose servers are not drained while jobs run.
+type stuck struct {
+	worldStep
+	ahead *atomic.Int64 // once it was looked at, its time is over
+}
+
+func (s stuck) Verify(ctx context.Context, step Step) (Verdict, schemas.Sentence, error) {
+	if jobs, _ := s.Jobs(ctx, step.Server); len(jobs) > 0 {
+		s.ahead.Store(int64(24 * time.Hour))
+		return Pending, messages.New(messages.NoReset, nil), nil
+	}
+	return s.worldStep.Verify(ctx, step)
 }
 
 // Where there is no scheduler, and where a repair that failed keeps the server out, an optional step is done, says why, and sends nothing.

@@ -50,6 +50,7 @@ type climb struct {
 	Site       string            `json:"site"`
 	Evidence   time.Time         `json:"evidence"`           // the incident's last change
 	Cordoned   bool              `json:"cordoned"`           // by us: only then may we undo it
+	Theirs     bool              `json:"theirs,omitempty"`   // somebody asked for it to be out before us, and may still
 	Touched    bool              `json:"touched"`            // a side effect was decided
 	Foretold   bool              `json:"foretold,omitempty"` // of a prediction
 	// Nth counts the ladders of one cause of an incident, from 0: one that ended because its cause was taken back, with
@@ -228,11 +229,20 @@ func (s *store) saveAction(
 	ctx context.Context, c *climb, a *schemas.Action, destructive bool, intent time.Time, actor, verb string, tell ...func(*sql.Tx) error,
 ) error {
 	put := func(tx *sql.Tx) error {
+		// One after the other: a SQLite whose disk fails ends the transaction, and what came after would be written without it.
 		if err := inTurn(tx, tell); err != nil {
 			return err
 		}
-		return errors.Join(s.keeps(ctx, tx, c, a, verb), s.owners(ctx, tx, c, a), s.saveCase(ctx, tx, c),
-			s.putAction(ctx, tx, c.ID, a, destructive, intent, actor, verb))
+		if err := s.keeps(ctx, tx, c, a, verb); err != nil {
+			return err
+		}
+		if err := s.owners(ctx, tx, c, a); err != nil {
+			return err
+		}
+		if err := s.saveCase(ctx, tx, c); err != nil {
+			return err
+		}
+		return s.putAction(ctx, tx, c.ID, a, destructive, intent, actor, verb)
 	}
 	if holds(c, a, verb) || c.Request != nil && releases(a.Kind) { // they lock their server, before the audit
 		return s.fenced(ctx, put)

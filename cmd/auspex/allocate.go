@@ -15,6 +15,7 @@ import (
 	"auspex/allocator"
 	"auspex/allocator/flow"
 	"auspex/allocator/steps"
+	"auspex/control"
 	"auspex/control/messages"
 	"auspex/control/tinkerbell"
 	"auspex/internal/bus"
@@ -85,7 +86,7 @@ func (s *stack) post(ctx context.Context, ev schemas.Event) error {
 func (s *stack) allocating() *allocator.Service {
 	return allocator.NewService(s.cfg.Allocator, allocator.ServiceDeps{
 		Allocations: allocations.New(s.db), Estate: estate.New(s.db), Workflows: workflows.New(s.db), Records: s.records, Inventory: s.inv.Snapshot,
-		Running: func(server string) []string { return s.runningOn(server) }, Installs: s.installing(),
+		Running: func(server string) []string { return s.runningOn(server) }, Installs: s.installing,
 		Wake: func() {
 			if w := s.steward.Load(); w != nil {
 				w.Wake()
@@ -94,16 +95,32 @@ func (s *stack) allocating() *allocator.Service {
 	})
 }
 
-// installing reports whether control can install servers, and acts.
-func (s *stack) installing() bool {
+// installing tells whether control can install servers and acts: of the server of an id, or, where that is "", of one that no
+// rule for pools is about. What a rule holds back in its pool, control refuses itself, and says why.
+func (s *stack) installing(ctx context.Context, server string) (bool, error) {
 	c, ok := s.cfg.Control.Drivers[tinkerbell.Name].(*tinkerbell.Config)
-	return ok && c.Configured() && slices.Contains([]string{schemas.ModeApprove, schemas.ModeEnforce}, s.cfg.Control.Mode)
+	if !ok || !c.Configured() {
+		return false, nil
+	}
+	mode, err := control.Modes(s.cfg.Control.Config, &groups{inv: s.inv, db: s.db})
+	if err != nil {
+		return false, err
+	}
+	if server != "" {
+		v, err := estate.New(s.db).Server(ctx, server)
+		if err != nil {
+			return false, err
+		}
+		server = v.Name
+	}
+	is, err := mode(ctx, server, steps.Install)
+	return is == schemas.ModeApprove || is == schemas.ModeEnforce, err
 }
 
 // pinned is the template that a server, by its id, is installed with, and its version of now where none is pinned.
 func (s *stack) pinned(ctx context.Context, server string) (name string, version int64, err error) {
-	if !s.installing() {
-		return "", 0, nil
+	if acts, err := s.installing(ctx, server); err != nil || !acts {
+		return "", 0, err
 	}
 	store := provisioning.New(s.db)
 	said, err := store.Overrides(ctx, []string{server})

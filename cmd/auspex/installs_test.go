@@ -2,9 +2,12 @@ package main
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"auspex/control"
+	"auspex/control/tinkerbell"
 	"auspex/internal/cmdb"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/provisioning"
@@ -56,5 +59,40 @@ func TestWhatServersAreInstalledWith(t *testing.T) {
 		if !errors.Is(err, control.ErrCannot) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestOnlyWhereControlActsIsInstalled: what is pinned to a server counts only where the mode as a whole and the rules for its
+// pool let control act.
+func TestOnlyWhereControlActsIsInstalled(t *testing.T) {
+	inv, db := racked(t, map[string][]string{"s1": nil})
+	for name, tc := range map[string]struct {
+		mode, rules string
+		whole, here bool
+	}{
+		"it observes":               {schemas.ModeObserve, "", false, false},
+		"it acts":                   {schemas.ModeEnforce, "", true, true},
+		"a person is asked":         {schemas.ModeApprove, "", true, true},
+		"a rule for all":            {schemas.ModeEnforce, "{mode: dry-run}", false, false},
+		"a rule for its pool":       {schemas.ModeEnforce, "{pool: def*, mode: observe}", true, false},
+		"a rule for another":        {schemas.ModeEnforce, "{pool: other, mode: observe}", true, true},
+		"a rule for what is broken": {schemas.ModeEnforce, "{fault: gpu.*, mode: observe}", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "policy.yaml")
+			text := "rules: [" + tc.rules + "]\npolicies: [{name: p, faults: [gpu.fallen_off_bus], ladder: [{kind: inspect_feed, person: true}]}]\n"
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cfg := DefaultConfig()
+			cfg.Control.Mode, cfg.Control.Policies = tc.mode, file
+			cfg.Control.Drivers[tinkerbell.Name].(*tinkerbell.Config).InCluster = true
+			s := &stack{cfg: cfg, inv: inv, db: db}
+			whole, err := s.installing(t.Context(), "")
+			here, err2 := s.installing(t.Context(), inv.Snapshot().ID("s1"))
+			if err := errors.Join(err, err2); err != nil || whole != tc.whole || here != tc.here {
+				t.Errorf("%t as a whole, %t of s1, %v", whole, here, err)
+			}
+		})
 	}
 }
