@@ -29,13 +29,18 @@ func (s *Server) consoles(ctx context.Context, server *schemas.Resource) (out []
 		s.log.Warn("cannot read which consoles there are", "server", server.ID, "error", err)
 		return nil
 	}
-	for _, f := range found {
-		if len(f.Points) != 1 {
-			continue
+	type key struct{ kind, protocol string }
+	sessions, ports := map[key]float64{}, map[key]string{}
+	for _, f := range found { // Redfish and IPMI may both tell of one
+		if len(f.Points) == 1 {
+			k := key{f.Labels["console"], f.Labels["protocol"]}
+			sessions[k], ports[k] = max(sessions[k], f.Points[0].V), max(ports[k], f.Labels["port"])
 		}
-		c := apigen.Console{Kind: f.Labels["console"], Protocol: f.Labels["protocol"], Sessions: int(f.Points[0].V), Enabled: f.Points[0].V > 0}
+	}
+	for k, n := range sessions {
+		c := apigen.Console{Kind: k.kind, Protocol: k.protocol, Sessions: int(n), Enabled: n > 0}
 		if c.Enabled {
-			c.URL, c.Command = wayTo(c.Protocol, f.Labels["port"], server.Attrs)
+			c.URL, c.Command = wayTo(c.Protocol, ports[k], server.Attrs)
 		}
 		out = append(out, c)
 	}
