@@ -216,6 +216,7 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 		return untagged(out), nil
 	}
 	beside(&out, &v)
+	out.Consoles = s.consoles(ctx, &dev)
 	return apigen.GetServer200JSONResponse{Body: out, Headers: apigen.GetServer200ResponseHeaders{ETag: tag}}, nil
 }
 

@@ -2831,6 +2831,7 @@ type Server struct {
 	Actions        []schemas.Action          `json:"actions"`
 	Allocatable    *bool                     `json:"allocatable,omitzero"` // Whether it could be given as a whole now
 	Allocation     *schemas.ServerAllocation `json:"allocation"`
+	Consoles       []Console                 `json:"consoles,omitzero"` // What its BMC offers (Redfish), for who may operate it; absent for everybody else. Nothing is opened by a look at it
 	Contact        []Contact                 `json:"contact"`
 	CreatedAt      time.Time                 `json:"created_at,omitzero"`
 	Events         []Alert                   `json:"events"`
@@ -3363,6 +3364,16 @@ type SearchResult struct {
 	Matched string `json:"matched"`         // In what it was found: id, name, serial, uuid, mac, pci, email or resource
 	Name    string `json:"name"`            // Of an incident: what it blames, and for what
 	Server  string `json:"server,omitzero"` // Of a part: what it is part of
+}
+
+// Console: as the document has it.
+type Console struct {
+	Command  string `json:"command,omitzero"` // That opens it where no link does; without a password, for which it asks
+	Enabled  bool   `json:"enabled"`          // Whether the BMC has its service on
+	Kind     string `json:"kind"`             // one of serial, graphical
+	Protocol string `json:"protocol"`         // SSH, IPMI, Telnet or KVMIP
+	Sessions int    `json:"sessions"`         // How many it takes at the same time
+	URL      string `json:"url,omitzero"`     // Of a page of the BMC that leads to its graphical console, or ssh:// or telnet:// of a serial one; absent where the service is off
 }
 
 // Contact: When a collector last read this device.

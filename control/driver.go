@@ -213,6 +213,9 @@ func beside(one, other Remediator) Remediator {
 	return nil
 }
 
+// chooser knows which of some ways is that of a server.
+type chooser interface{ of(s Step) Remediator }
+
 // either does the steps of a server in the one way where that reaches it, else in the other.
 type either struct {
 	one   Reacher
@@ -223,16 +226,31 @@ func (e either) of(s Step) Remediator {
 	if e.one.Reaches(s.Server) {
 		return e.one
 	}
-	if more, ok := e.other.(either); ok {
+	if more, ok := e.other.(chooser); ok {
 		return more.of(s)
 	}
 	return e.other
 }
 
+// settling is either where the first way tells what is so already.
+type settling struct{ either }
+
+// Settled implements Settler. The way of a server that does not tell has nothing settled.
+func (e settling) Settled(ctx context.Context, s Step) (bool, schemas.Sentence, error) {
+	if of, ok := e.of(s).(Settler); ok {
+		return of.Settled(ctx, s)
+	}
+	return false, schemas.Sentence{}, nil
+}
+
 // firstReaching does the steps of a server in the first of some ways that reaches it; one that reaches all ends them.
 func firstReaching(ways []Remediator) Remediator {
 	if first, ok := ways[0].(Reacher); ok && len(ways) > 1 {
-		return either{first, firstReaching(ways[1:])}
+		e := either{first, firstReaching(ways[1:])}
+		if _, settles := ways[0].(Settler); settles {
+			return settling{e}
+		}
+		return e
 	}
 	return ways[0]
 }
@@ -256,6 +274,14 @@ func (e either) Apply(ctx context.Context, s Step) error { return e.of(s).Apply(
 // Verify implements Remediator.
 func (e either) Verify(ctx context.Context, s Step) (Verdict, schemas.Sentence, error) {
 	return e.of(s).Verify(ctx, s)
+}
+
+// Pursue implements Pursuer.
+func (e either) Pursue(ctx context.Context, s Step) error {
+	if p, ok := e.of(s).(Pursuer); ok {
+		return p.Pursue(ctx, s)
+	}
+	return nil
 }
 
 // Settings is what the program, not the user, gives a driver.

@@ -23,7 +23,7 @@ type Outside interface {
 // outside reports whether a rung is done past what runs on the server of a case.
 func (c *Controller) outside(k *climb, r *policy.Rung) bool {
 	rem := c.d.Remediators[r.Kind]
-	if one, ok := rem.(either); ok {
+	if one, ok := rem.(chooser); ok {
 		rem = one.of(Step{Server: k.Subject})
 	}
 	o, ok := rem.(Outside)

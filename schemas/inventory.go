@@ -52,6 +52,7 @@ const (
 	AttrKmsgPath     = "kmsg_path"
 	AttrAgentAddress = "agent_address" // host:port of the node agent, or AgentDialsIn
 	AttrCredential   = "credential"    // the name of a secret, never the secret
+	AttrRufioMachine = "rufio_machine" // of a server whose board controller is reached through Rufio alone: its Machine
 	AttrSerial       = "serial"
 	AttrUUID         = "uuid"
 	AttrPCI          = "pci"

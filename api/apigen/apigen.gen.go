@@ -2352,6 +2352,25 @@ type ConflictList struct {
 // ConflictSide defines model for ConflictSide.
 type ConflictSide = schemas.ConflictSide
 
+// Console defines model for Console.
+type Console struct {
+	// Command That opens it where no link does; without a password, for which it asks
+	Command string `json:"command,omitempty,omitzero"`
+
+	// Enabled Whether the BMC has its service on
+	Enabled bool   `json:"enabled"`
+	Kind    string `json:"kind"`
+
+	// Protocol SSH, IPMI, Telnet or KVMIP
+	Protocol string `json:"protocol"`
+
+	// Sessions How many it takes at the same time
+	Sessions int `json:"sessions"`
+
+	// URL Of a page of the BMC that leads to its graphical console, or ssh:// or telnet:// of a serial one; absent where the service is off
+	URL string `json:"url,omitempty,omitzero"`
+}
+
 // Contact When a collector last read this device
 type Contact struct {
 	Collector string  `json:"collector"`
@@ -4007,9 +4026,12 @@ type Server struct {
 
 	// Allocation Who has it as a whole, or the first of those who have GPUs of it; null is nobody, or nobody of your teams
 	Allocation ServerAllocation `json:"allocation"`
-	Contact    []Contact        `json:"contact"`
-	CreatedAt  time.Time        `json:"created_at,omitempty,omitzero"`
-	Events     []Alert          `json:"events"`
+
+	// Consoles What its BMC offers (Redfish), for who may operate it; absent for everybody else. Nothing is opened by a look at it
+	Consoles  []Console `json:"consoles,omitempty,omitzero"`
+	Contact   []Contact `json:"contact"`
+	CreatedAt time.Time `json:"created_at,omitempty,omitzero"`
+	Events    []Alert   `json:"events"`
 
 	// Health What telemetry says of it now; it is stored nowhere. Of another team's server it is unknown
 	Health string `json:"health"`

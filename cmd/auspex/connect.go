@@ -154,7 +154,7 @@ var levers = []struct {
 	always bool
 }{
 	{kind: "drain", always: true},
-	{kind: "power_cycle", attrs: []string{schemas.AttrRedfishURL, schemas.AttrIPMIIP}, always: true},
+	{kind: "power_cycle", attrs: []string{schemas.AttrRedfishURL, schemas.AttrIPMIIP, schemas.AttrRufioMachine}, always: true},
 	{kind: "reset_gpu", attrs: []string{schemas.AttrAgentAddress}, part: "/gpu0"},
 }
 

@@ -136,6 +136,8 @@ type reader struct {
 	haveSDR   bool
 	sensorsAt time.Time
 
+	sol solState
+
 	thresholdsAt time.Time // when those that can be set were read
 }
 
@@ -181,6 +183,9 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 	}
 	if r.cfg.SensorInterval > 0 && now.Sub(r.sensorsAt) >= r.cfg.SensorInterval-r.cfg.Interval/2 {
 		if err := r.turn(ctx, func() error { return r.readSensors(ctx, now) }); err != nil {
+			return mark(err)
+		}
+		if err := r.turn(ctx, func() error { return r.readConsole(ctx, now) }); err != nil {
 			return mark(err)
 		}
 		r.sensorsAt = now

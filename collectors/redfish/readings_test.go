@@ -97,7 +97,7 @@ func (d *device) poll() int64 {
 func (d *device) readings(prefixes ...string) map[string]float64 {
 	out := make(map[string]float64)
 	for k, v := range d.got {
-		bound := strings.Contains(k, "_threshold ") || strings.HasPrefix(k, "auspex_server_power_on")
+		bound := strings.Contains(k, "_threshold ") || strings.HasPrefix(k, "auspex_server_power_on") || strings.HasPrefix(k, schemas.MetricConsoles)
 		if len(prefixes) == 0 && !bound || slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(k, p) }) {
 			out[k] = v[len(v)-1]
 		}

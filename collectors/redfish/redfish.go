@@ -149,18 +149,20 @@ type reader struct {
 	found     *inventory // nil before discovery
 	foundAt   time.Time
 	sensorsAt time.Time
-	skew      time.Duration // the service's clock minus ours
-	on        string        // the power state
-	counted   int64         // requests that are in the counter
-	cursors   map[string]position
-	loaded    bool
-	kept      string              // cursors as they were last stored
-	sent      map[string]bool     // ids of the events of this poll
-	good      int                 // answers of this poll that were understood
-	failed    error               // the last one that was not
-	hung      bool                // one of them did not come in time
-	failing   map[string]*failure // by path
-	reported  map[string]bool     // what was said once
+
+	consolesAt time.Time
+	skew       time.Duration // the service's clock minus ours
+	on         string        // the power state
+	counted    int64         // requests that are in the counter
+	cursors    map[string]position
+	loaded     bool
+	kept       string              // cursors as they were last stored
+	sent       map[string]bool     // ids of the events of this poll
+	good       int                 // answers of this poll that were understood
+	failed     error               // the last one that was not
+	hung       bool                // one of them did not come in time
+	failing    map[string]*failure // by path
+	reported   map[string]bool     // what was said once
 }
 
 // Run implements [collectors.Collector].
@@ -222,6 +224,7 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 	if err := r.turn(ctx, func() error { return r.readPower(ctx, now) }); err != nil {
 		return mark(err)
 	}
+	r.tellConsoles(now)
 	switch {
 	case r.cfg.SensorInterval == 0:
 	case now.Sub(r.sensorsAt) >= r.cfg.SensorInterval-r.cfg.Interval/2:
@@ -453,7 +456,8 @@ func (r *reader) readPower(ctx context.Context, now time.Time) error {
 
 // inventory is what discovery has found in a service.
 type inventory struct {
-	system  string // path of the system that has a power state
+	system string // path of the system that has a power state
+	consoles
 	logs    []*logService
 	sources map[string]*source        // of readings, by path
 	metrics map[string]redfish.Object // the definitions of the metrics of reports, by id
@@ -472,7 +476,7 @@ func (r *reader) discover(ctx context.Context) error {
 	if old == nil {
 		old = &inventory{sources: make(map[string]*source), metrics: make(map[string]redfish.Object), catalog: newCatalog()}
 	}
-	inv := &inventory{sources: make(map[string]*source), metrics: old.metrics, catalog: old.catalog}
+	inv := &inventory{consoles: make(consoles), sources: make(map[string]*source), metrics: old.metrics, catalog: old.catalog}
 	r.found = inv
 	add := func(path string, rank rank, ch string, read func(*reader, context.Context, *source, time.Time) error) {
 		if path == "" || inv.sources[path] != nil {
@@ -485,16 +489,23 @@ func (r *reader) discover(ctx context.Context) error {
 		src.keep(inv)
 	}
 	seen := make(map[string]bool) // logs, by the path of their entries
+	var host redfish.Object
 	for _, owner := range []string{"Systems", "Managers", "Chassis"} {
 		list, err := r.members(ctx, root.Link(owner))
 		if err != nil {
 			return err
 		}
+		if owner == "Managers" {
+			inv.consoles.add(host)
+		}
 		for _, o := range list {
+			if owner == "Managers" && manages(o, inv.system) {
+				inv.consoles.add(o)
+			}
 			// A baseboard of accelerators is a system too; the one to watch has a reset.
 			reset := o.Object("Actions").Object("#ComputerSystem.Reset") != nil
 			if owner == "Systems" && o.String("PowerState") != "" && (inv.system == "" || reset) {
-				inv.system = o.ID()
+				inv.system, host = o.ID(), o
 			}
 			if t, ok := o.Time("DateTime"); ok && owner == "Managers" && t.Year() > 1970 {
 				r.skew = t.Sub(r.s.Now())

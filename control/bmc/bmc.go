@@ -75,7 +75,7 @@ func (c *Config) Reliefs(s control.Settings) (map[string]control.Remediator, err
 	if err != nil {
 		return nil, err
 	}
-	return map[string]control.Remediator{"reboot": reboot{hand{open}}}, nil
+	return map[string]control.Remediator{"reboot": reboot{hand{open: open}}}, nil
 }
 
 // opener reaches the controllers of servers.
@@ -103,9 +103,9 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 	if err != nil {
 		return nil, err
 	}
-	hand := hand{open}
+	hand := hand{open, func(server string) bool { return c.reaches(s, server) }}
 	return map[string]control.Remediator{
-		"power_cycle": power.New(func(ctx context.Context, server string) (power.BMC, error) { return open(ctx, server) }),
+		"power_cycle": cycle{power.New(func(ctx context.Context, server string) (power.BMC, error) { return open(ctx, server) }), hand.reaches},
 		"power_on":    turn{hand, bmc.PowerOn}, "power_off": turn{hand, bmc.PowerOff}, "nmi": interrupt{hand}, "set_boot": boot{hand},
 		"reset_bmc": &restart{hand: hand}, "set_bios": settings{hand},
 		"update_firmware": &update{hand: hand, images: images{c.Images, c.ImageTime}},
@@ -113,6 +113,24 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 			return c.unit(ctx, s, pdu, trusted)
 		}},
 	}, nil
+}
+
+// cycle is the remediator of power_cycle.
+type cycle struct {
+	*power.Cycle
+
+	reaches func(server string) bool
+}
+
+// Reaches implements control.Reacher.
+func (c cycle) Reaches(server string) bool { return c.reaches(server) }
+
+// reaches reports whether the inventory has the controller of a server with how to enter it, and does not send us to Rufio. It only
+// decides where there is another way.
+func (c *Config) reaches(s control.Settings, server string) bool {
+	r, ok := s.Resource(server)
+	return ok && r.Attrs.Get(schemas.AttrRufioMachine) == "" && r.Attrs.Get(schemas.AttrCredential) != "" &&
+		(c.Protocol != "ipmi" && r.Attrs.Get(schemas.AttrRedfishURL) != "" || c.Protocol != "redfish" && r.Attrs.Get(schemas.AttrIPMIIP) != "")
 }
 
 // target says how to reach the controller of a server.

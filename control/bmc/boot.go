@@ -13,6 +13,9 @@ import (
 // boot is the remediator of set_boot: where the next boot is from, once.
 type boot struct{ hand }
 
+// Reaches implements control.Reacher.
+func (o boot) Reaches(server string) bool { return o.reaches(server) }
+
 // wants is the override that a step asks for.
 func wants(s control.Step) (b bmc.Boot, err error) {
 	target, ok := map[string]string{"pxe": "Pxe", "disk": "Hdd", "bios": "BiosSetup", "none": "None"}[s.With["target"]]

@@ -14,6 +14,8 @@ import (
 // hand reaches board controllers.
 type hand struct {
 	open func(ctx context.Context, server string) (controller, error)
+	// reaches tells by the inventory alone whether there is a way to the controller of a server from here.
+	reaches func(server string) bool
 }
 
 // read asks the controller of a server for something, and changes nothing.
@@ -52,6 +54,9 @@ type turn struct {
 	hand
 	to bmc.PowerState
 }
+
+// Reaches implements control.Reacher.
+func (t turn) Reaches(server string) bool { return t.reaches(server) }
 
 // kind is the reset that a step asks for. A server is shut down by its system; its power is taken
 // away at once only for whoever says so.

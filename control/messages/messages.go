@@ -181,6 +181,14 @@ const (
 	WipeUntold       = "step.wipe_untold"
 	InstallFailed    = "step.install_failed"
 	InstallLate      = "step.install_late"
+	WouldRufio       = "step.would_rufio"
+	RufioNone        = "step.rufio_none"
+	RufioAt          = "step.rufio_at"
+	RufioGone        = "step.rufio_gone"
+	RufioFailed      = "step.rufio_failed"
+	RufioUnread      = "step.rufio_unread"
+	RufioDone        = "step.rufio_done"
+	RufioBoot        = "step.rufio_boot"
 	InstallAway      = "step.install_away"
 
 	WouldACCycle = "step.would_ac_cycle"
@@ -419,6 +427,14 @@ var templates = map[string]string{
 	WipeUntold:       "{server} is not proven to hold nothing: its workflow has told nothing of its drives. {saw}",
 	InstallFailed:    "the installation of {server} ended as {stage} at step {n} of {of}, {action}, and it no longer starts from the network: {words}",
 	InstallLate:      "the installation of {server} had not ended within {age} and was taken away, and it no longer starts from the network: {saw}",
+	WouldRufio:       "would give Rufio a job for machine {machine} of {server}: {acts}; it read power as {power} last",
+	RufioNone:        "Rufio has no job {job} yet",
+	RufioAt:          "the job {job} of Rufio has not ended",
+	RufioGone:        "Rufio has no job {job}: it never came to be, or was deleted; what became of it is not known",
+	RufioFailed:      "the job {job} of Rufio failed: {words}; Rufio reads that power is {power}",
+	RufioUnread:      "the job {job} of Rufio has ended; Rufio has not read power since",
+	RufioDone:        "the job {job} of Rufio has ended, and Rufio reads that power is {power}",
+	RufioBoot:        "the job {job} of Rufio has ended; Rufio does not read back what {server} starts from next",
 	InstallAway:      "the Kubernetes API cannot be followed since {time} ({error}); before that: {saw}",
 
 	WouldACCycle: "would take the mains from {server} at {outlets} and give it back",

@@ -1,6 +1,7 @@
 package tinkerbell
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -33,6 +35,7 @@ const (
 // (resourceVersion is not set).
 type cluster struct {
 	cfg     Config
+	group   schema.GroupVersion // of what it asks for; that of Tinkerbell where it is not set
 	api     kubernetes.Client
 	metrics *metrics
 }
@@ -43,7 +46,8 @@ func (k *cluster) settings() (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.APIPath, cfg.GroupVersion = "/apis", &group
+	of := cmp.Or(k.group, group)
+	cfg.APIPath, cfg.GroupVersion = "/apis", &of
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	return cfg, nil
 }

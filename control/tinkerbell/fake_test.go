@@ -32,7 +32,7 @@ type api struct {
 	objects map[string]map[string]any // by resource/name
 	changed chan struct{}             // closed with each change
 	log     []event
-	asked   int // workflows that were to be made
+	asked   int // workflows and jobs that were to be made
 	expired bool
 	machine func(w http.ResponseWriter, name string) // answers for board controllers
 	forbid  func(*http.Request) bool
@@ -98,14 +98,22 @@ func status(w http.ResponseWriter, code int, reason, message string) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": message, "code": code})
 }
 
-var kinds = map[string]string{workflows: "Workflow", hardware: "Hardware", templates: "Template"}
+var kinds = map[string]string{workflows: "Workflow", hardware: "Hardware", templates: "Template", jobs: "Job", tasks: "Task", units: "Machine"}
+
+func versionOf(resource string) string {
+	switch resource {
+	case jobs, tasks, units:
+		return bmcGroup.String()
+	}
+	return group.String()
+}
 
 // put writes an object; the caller holds the lock.
 func (a *api) put(kind, resource string, o map[string]any) {
 	a.version++
 	meta := o["metadata"].(map[string]any)
 	meta["resourceVersion"] = strconv.Itoa(a.version)
-	o["kind"], o["apiVersion"] = kinds[resource], group.String()
+	o["kind"], o["apiVersion"] = kinds[resource], versionOf(resource)
 	key := resource + "/" + meta["name"].(string)
 	if kind == "DELETED" {
 		delete(a.objects, key)
@@ -121,7 +129,8 @@ func cut() { panic(http.ErrAbortHandler) }
 
 // ServeHTTP implements http.Handler.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/apis/tinkerbell.org/v1alpha1/namespaces/tink/"), "/")
+	path := strings.TrimPrefix(r.URL.Path, "/apis/tinkerbell.org/v1alpha1/namespaces/tink/")
+	parts := strings.Split(strings.TrimPrefix(path, "/apis/bmc.tinkerbell.org/v1alpha1/namespaces/tink/"), "/")
 	resource, name := parts[0], ""
 	if len(parts) > 1 {
 		name = parts[1]
@@ -175,7 +184,7 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request, resource, name stri
 	}
 	switch r.Method {
 	case http.MethodPost:
-		if resource == workflows {
+		if resource == workflows || resource == jobs {
 			a.asked++
 		}
 		name, _ := body["metadata"].(map[string]any)["name"].(string)
@@ -216,7 +225,7 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request, resource, name stri
 			}
 		}
 		say(http.StatusOK, map[string]any{
-			"kind": kinds[resource] + "List", "apiVersion": group.String(), "items": items, "metadata": map[string]any{"resourceVersion": strconv.Itoa(a.version)},
+			"kind": kinds[resource] + "List", "apiVersion": versionOf(resource), "items": items, "metadata": map[string]any{"resourceVersion": strconv.Itoa(a.version)},
 		})
 	}
 }

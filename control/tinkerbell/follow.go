@@ -108,7 +108,7 @@ func (i *installer) Follow(ctx context.Context) {
 		}, one.expected, one.into, cache.ReflectorOptions{Name: one.resource, Logger: &quiet})
 		wg.Go(func() { r.RunWithContext(klog.NewContext(ctx, quiet)) })
 	}
-	said := map[string]string{}
+	said, swept := map[string]string{}, time.Time{}
 	told := func(what string, err error) {
 		switch {
 		case err == nil:
@@ -127,6 +127,10 @@ func (i *installer) Follow(ctx context.Context) {
 		case <-time.After(tends):
 		}
 		i.count()
+		if i.cfg.Rufio && i.now().Sub(swept) >= cleans {
+			swept = i.now()
+			told("take away jobs of Rufio that have ended", i.units.sweep(ctx, swept))
+		}
 		if i.flows.synced() && i.machines.synced() {
 			told("close what was opened for an installation", i.tend(ctx))
 			told("tell what others have there", i.compare(ctx))

@@ -44,6 +44,7 @@ const (
 // installer is the remediator of install, reinstall and wipe.
 type installer struct {
 	*cluster
+	units    *cluster // what of Rufio's is cleaned up
 	log      *slog.Logger
 	now      func() time.Time
 	installs control.Installs
@@ -69,8 +70,9 @@ type installer struct {
 }
 
 func newInstaller(cfg Config, s control.Settings) *installer {
+	m := newMetrics(s.Metrics)
 	return &installer{
-		cluster: &cluster{cfg: cfg, metrics: newMetrics(s.Metrics)}, log: s.Log, now: s.Now, installs: s.Installs, secrets: s.Secrets, wipes: s.Wipes,
+		cluster: &cluster{cfg: cfg, metrics: m}, units: &cluster{cfg: cfg, group: bmcGroup, metrics: m}, log: s.Log, now: s.Now, installs: s.Installs, secrets: s.Secrets, wipes: s.Wipes,
 		flows: newStore(), machines: newStore(), again: map[string]time.Time{}, rereads: rereads, foreign: s.Foreign, hosts: map[string]host{},
 	}
 }
@@ -104,7 +106,7 @@ func (i *installer) startable(ctx context.Context, s control.Step) error {
 		return nil
 	}
 	if i.boot == nil || i.cycle == nil {
-		return fmt.Errorf("%w: nobody here can start %s from the network: control.bmc does set_boot and power_cycle, or control.tinkerbell.boot is none", control.ErrCannot, s.Server)
+		return fmt.Errorf("%w: nobody here can start %s from the network: control.bmc or Rufio does set_boot and power_cycle, or control.tinkerbell.boot is none", control.ErrCannot, s.Server)
 	}
 	if _, err := i.boot.Plan(ctx, toBoot(s)); err != nil {
 		return err
@@ -362,7 +364,7 @@ func (i *installer) start(ctx context.Context, s control.Step, w *Workflow) erro
 	if err != nil {
 		return err
 	}
-	if v != control.Verified { // it is read back when this is called again
+	if v != control.Verified && v != control.Unseen { // it is read back; where nothing can, the worker that comes shows it when this is called again
 		i.mu.Lock()
 		wait := i.now().Before(i.again[s.ID])
 		if !wait {

@@ -19,6 +19,7 @@ type metrics struct {
 	watches   *prometheus.CounterVec
 	conflicts *prometheus.CounterVec
 	errors    *prometheus.CounterVec
+	jobs      *prometheus.CounterVec
 }
 
 // noTemplate is the label of a workflow of which nobody says with what it installs.
@@ -45,11 +46,30 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_control_tinkerbell_api_errors_total", Help: "Requests to Tinkerbell's API that failed, by verb and reason: forbidden, unauthorized, refused (another answer of 4xx), server (5xx), unreachable.",
 		}, []string{"verb", "reason"}),
+		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "auspex_control_tinkerbell_rufio_jobs_total", Help: "Jobs that Rufio was given, by kind of step, and jobs of ours that were taken away after they had ended, by event: given, taken_away.",
+		}, []string{"kind", "event"}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.workflows, m.lasted, m.lists, m.watches, m.conflicts, m.errors)
+		m.workflows, m.lasted = registered(reg, m.workflows), registered(reg, m.lasted)
+		m.lists, m.watches, m.conflicts, m.errors = registered(reg, m.lists), registered(reg, m.watches), registered(reg, m.conflicts), registered(reg, m.errors)
+		m.jobs = registered(reg, m.jobs)
 	}
 	return m
+}
+
+// registered is a collector, or the same one of another part of the driver.
+func registered[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	err := reg.Register(c)
+	if was := (prometheus.AlreadyRegisteredError{}); errors.As(err, &was) {
+		if same, ok := was.ExistingCollector.(C); ok {
+			return same
+		}
+	}
+	if err != nil {
+		panic(err)
+	}
+	return c
 }
 
 // did counts what came of a request. What is not there, and a conflict, are answers.

@@ -231,7 +231,7 @@ type HardwareList struct {
 	Items           []Hardware `json:"items"`
 }
 
-// Machine is where a board controller is, as Rufio has it: nothing else of it is read.
+// Machine is a board controller, as Rufio has it. How it is logged in to is not even read.
 type Machine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitzero"`
@@ -241,6 +241,10 @@ type Machine struct {
 			Host string `json:"host,omitempty"`
 		} `json:"connection,omitzero"`
 	} `json:"spec,omitzero"`
+	Status struct {
+		Power      string      `json:"powerState,omitempty"` // on, off, unknown
+		Conditions []Condition `json:"conditions,omitempty"`
+	} `json:"status,omitzero"`
 }
 
 // DeepCopyObject implements runtime.Object.
@@ -290,8 +294,10 @@ func (t *Template) DeepCopyObject() runtime.Object { return copied(t) }
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(group, &Workflow{}, &WorkflowList{}, &Hardware{}, &HardwareList{}, &Template{})
-	s.AddKnownTypes(schema.GroupVersion{Group: "bmc.tinkerbell.org", Version: "v1alpha1"}, &Machine{})
+	s.AddKnownTypes(bmcGroup, &Machine{}, &Job{}, &JobList{})
+	s.AddKnownTypeWithName(bmcGroup.WithKind("Task"), &BMCTask{})
 	metav1.AddToGroupVersion(s, group)
+	metav1.AddToGroupVersion(s, bmcGroup)
 	return s
 }()
 

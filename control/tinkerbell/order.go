@@ -154,7 +154,6 @@ func wrapped(err, said, kind error) error {
 
 // words is what Tinkerbell says of a step, without the secrets of its template.
 func (i *installer) words(ctx context.Context, s control.Step, text string) string {
-	const most = 300
 	if text == "" {
 		return ""
 	}
@@ -162,7 +161,13 @@ func (i *installer) words(ctx context.Context, s control.Step, text string) stri
 	if err != nil {
 		return "(withheld: its secrets cannot be looked up)"
 	}
-	text = strings.Join(strings.Fields(hidden(text, o.secrets)), " ")
+	return short(hidden(text, o.secrets))
+}
+
+// short is what others say, in one line.
+func short(text string) string {
+	const most = 300
+	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}

@@ -40,6 +40,9 @@ type Config struct {
 	// Boot is who has a server start from the network once its workflow waits: bmc does so through
 	// control.bmc, none leaves it to the site.
 	Boot string `yaml:"boot"`
+	// Rufio turns the power of servers, and sets what they start from next, through the jobs of Rufio in the same namespace, where the
+	// inventory names its machine or has no way to their board controllers.
+	Rufio bool `yaml:"rufio"`
 }
 
 const (

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tinkerbell (tink v0.12.2: controller, server, virtual worker) on an API of its own (kube.sh), namespace "tink", with its
-# custom resources and those of rufio. Built from tinkerbell/ (minutes, then cached by its sources).
+# Tinkerbell (tink v0.12.2: controller, server, virtual worker; Rufio v0.6.5) on an API of its own (kube.sh), namespace "tink",
+# with their custom resources. Built from tinkerbell/ (minutes, then cached by its sources).
 # tinkerbell.sh install | start DIR | stop DIR      prints TINK_ADMIN and TINK_AUSPEX (kubeconfigs, as of kube.sh), TINK_STRANGER,
 # TINK_GRPC, TINK_WORKER (the virtual worker's program: it speaks the real protocol and fakes the actions; tests start it), TINK_DIR
 # After kill -9 of the pid in TINK_DIR/api/kube-api.pid, start again to bring the API back with all its objects.
@@ -15,7 +15,7 @@ install() {
   (
     cd "$here/tinkerbell"
     CGO_ENABLED=0 go build -mod=readonly -ldflags='-s -w' -o "$bin.$$/" github.com/tinkerbell/tink/cmd/tink-controller \
-      github.com/tinkerbell/tink/cmd/tink-server github.com/tinkerbell/tink/cmd/virtual-worker
+      github.com/tinkerbell/tink/cmd/tink-server github.com/tinkerbell/tink/cmd/virtual-worker github.com/tinkerbell/rufio
     for module in tink rufio; do
       cp "$(go mod download -json "github.com/tinkerbell/$module" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')"/config/crd/bases/*.yaml "$bin.$$/crds/"
     done
@@ -31,7 +31,7 @@ api() {
 established() { api GET "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/$1" application/json | grep -q '"type": *"Established"'; }
 
 up() {
-  local port file name; port=$(ports 4)
+  local port file name; port=$(ports 6)
   "$here/kube.sh" start "$dir/api" >/dev/null; . "$dir/api/env"
   token=$(sed -n 's/.*token: \([^}]*\)}.*/\1/p' "$KUBE_ADMIN")
   for file in "$bin"/crds/*.yaml; do
@@ -47,7 +47,10 @@ up() {
     --metrics-bind-address "127.0.0.1:$((port + 2))" --health-probe-bind-address "127.0.0.1:$((port + 3))"
   spawn server "$bin/tink-server" --kubeconfig "$KUBECONFIG" --kube-namespace tink \
     --grpc-authority "127.0.0.1:$port" --http-authority "127.0.0.1:$((port + 1))"
+  spawn rufio "$bin/rufio" --kubernetes "$KUBE_URL" --kubeconfig "$KUBE_ADMIN" --kube-namespace tink --bmc-connect-timeout 5s \
+    --metrics-bind-address "127.0.0.1:$((port + 4))" --health-probe-bind-address "127.0.0.1:$((port + 5))" # it ignores KUBECONFIG
   wait_for 30 http_ok "http://127.0.0.1:$((port + 3))/healthz"
+  wait_for 30 http_ok "http://127.0.0.1:$((port + 5))/healthz"
   wait_for 30 bound tcp "$port"
   echo "TINK_ADMIN=$KUBE_ADMIN"
   echo "TINK_AUSPEX=$KUBE_AUSPEX"

@@ -500,6 +500,15 @@ ConflictSide = TypedDict("ConflictSide", {
     "value": str,
 })
 
+Console = TypedDict("Console", {
+    "command": NotRequired[str],
+    "enabled": bool,
+    "kind": Literal["serial", "graphical"],
+    "protocol": str,
+    "sessions": int,
+    "url": NotRequired[str],
+})
+
 Contact = TypedDict("Contact", {
     "collector": str,
     "seconds": float,
@@ -1834,6 +1843,7 @@ Server = TypedDict("Server", {
     "actions": list["Action"],
     "allocatable": NotRequired[bool],
     "allocation": "ServerAllocation",
+    "consoles": NotRequired[list["Console"]],
     "contact": list["Contact"],
     "created_at": NotRequired[str],
     "events": list["Alert"],

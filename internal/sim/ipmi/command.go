@@ -65,6 +65,7 @@ var commands = map[[2]byte]command{
 	{netApp, 0x46}: {1, privilegeOperator, (*Server).userName},
 
 	{netLAN, 0x02}:   {4, privilegeOperator, (*Server).lanParameter},
+	{netLAN, 0x22}:   {4, privilegeUser, (*Server).solParameter},
 	{netGroup, 0x01}: {2, privilegeUser, (*Server).dcmiCapabilities},
 	{netGroup, 0x02}: {4, privilegeUser, (*Server).dcmiPower},
 	{netGroup, 0x03}: {3, privilegeUser, (*Server).dcmiLimit},

@@ -214,3 +214,18 @@ func (s *Server) dcmiPower(r request) ([]byte, byte) {
 	out = binary.LittleEndian.AppendUint32(out, uint32(min(max(now.Sub(d.since).Milliseconds(), 1000), math.MaxUint32)))
 	return append(out, 0x40), ccOK // measurement is active
 }
+
+// solParameter is Get SOL Configuration Parameters (section 26.3): it is on. That a session of it can be had is not played.
+func (s *Server) solParameter(r request) ([]byte, byte) {
+	if ch := r.data[0] & 0x0f; ch != 1 && ch != 0x0e {
+		return nil, ccField
+	}
+	const revision = 0x11
+	switch r.data[1] {
+	case 0: // set in progress
+		return []byte{revision, 0}, ccOK
+	case 1: // enable
+		return []byte{revision, 1}, ccOK
+	}
+	return nil, ccBootParameter // parameter not supported
+}

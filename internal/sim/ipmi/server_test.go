@@ -195,6 +195,10 @@ func TestGoIPMIReadsAndControls(t *testing.T) {
 			if d := cmp.Diff(want, got); d != "" {
 				t.Error(d)
 			}
+			var sol types.SOLConfigParam_SOLEnable
+			if err := c.GetSOLConfigParamFor(ctx, 0x0e, &sol); err != nil || !sol.EnableSOLPayload {
+				t.Errorf("serial over LAN %+v: %v", sol, err)
+			}
 			sensors, err := c.GetSensors(ctx)
 			if err != nil {
 				t.Fatal(err)
@@ -433,6 +437,7 @@ func TestIPMItoolDrivesTheController(t *testing.T) {
 			"RMCP+ Cipher Suites     : 3,17",
 		}},
 		{"lan print", []string{"IP Address              : 127.0.0.1"}},
+		{"sol info 1", []string{"Enabled                         : true"}},
 		{"user list 1", []string{"2   admin            true    true       true       ADMINISTRATOR", "3   watcher"}},
 		{"dcmi power reading", []string{
 			"Instantaneous power reading:                   800 Watts", "Minimum during sampling period:                800 Watts",

@@ -184,6 +184,9 @@ func TestGofishWalksTheService(t *testing.T) {
 	must(err)
 	for _, s := range systems {
 		describe("system %s %s %s %s %s", s.ID, s.SerialNumber, s.PowerState, s.Status.Health, s.Boot.BootSourceOverrideEnabled)
+		if g, c := s.GraphicalConsole, s.SerialConsole; !g.ServiceEnabled || g.MaxConcurrentSessions != 4 || c.SSH.Port == nil || *c.SSH.Port != 2200 || !c.IPMI.ServiceEnabled || c.Telnet.ServiceEnabled {
+			t.Errorf("consoles %+v, %+v", g, c)
+		}
 		ps, err := s.Processors()
 		must(err)
 		for _, p := range ps {

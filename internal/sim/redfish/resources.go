@@ -233,6 +233,11 @@ func (v *view) system() object {
 		"Processors": link(systemPath + "/Processors"), "EthernetInterfaces": link(systemPath + "/EthernetInterfaces"),
 		"LogServices": link(systemPath + "/LogServices"),
 		"Links":       object{"Chassis": []object{link(boardPath)}, "ManagedBy": []object{link(managerPath)}},
+		// Offered as most controllers do; nobody listens there.
+		"SerialConsole": object{
+			"MaxConcurrentSessions": 2, "SSH": object{"ServiceEnabled": true, "Port": 2200}, "IPMI": object{"ServiceEnabled": true}, "Telnet": object{"ServiceEnabled": false},
+		},
+		"GraphicalConsole": object{"ServiceEnabled": true, "MaxConcurrentSessions": 4, "ConnectTypesSupported": []string{"KVMIP"}},
 	}
 	if v.h.board != nil {
 		doc["Bios"] = link(biosPath)

@@ -4,6 +4,7 @@
 package tools
 
 import (
+	_ "github.com/tinkerbell/rufio"
 	_ "github.com/tinkerbell/tink/cmd/tink-controller"
 	_ "github.com/tinkerbell/tink/cmd/tink-server"
 	_ "github.com/tinkerbell/tink/cmd/virtual-worker"

@@ -184,6 +184,14 @@ export const zh = {
   'step.install_failed': '{server} 的安装在第 {n}/{of} 步 {action} 以 {stage} 结束，且不再从网络启动：{words}',
   'step.install_late': '{server} 的安装未在 {age} 内结束，已被撤除，且不再从网络启动：{saw}',
   'step.install_away': '自 {time} 起无法跟踪 Kubernetes API（{error}）；此前：{saw}',
+  'step.would_rufio': '将向 Rufio 提交针对 {server} 的机器 {machine} 的作业：{acts}；它上次读到的电源状态为 {power}。',
+  'step.rufio_none': 'Rufio 尚无作业 {job}。',
+  'step.rufio_at': 'Rufio 的作业 {job} 尚未结束。',
+  'step.rufio_gone': 'Rufio 没有作业 {job}：它从未建立，或已被删除；结果未知。',
+  'step.rufio_failed': 'Rufio 的作业 {job} 失败：{words}；Rufio 读到的电源状态为 {power}。',
+  'step.rufio_unread': 'Rufio 的作业 {job} 已结束；此后 Rufio 尚未读取电源状态。',
+  'step.rufio_done': 'Rufio 的作业 {job} 已结束，Rufio 读到的电源状态为 {power}。',
+  'step.rufio_boot': 'Rufio 的作业 {job} 已结束；Rufio 不会回读 {server} 的下次启动方式。',
   'step.would_ac_cycle': '将在 {outlets} 切断 {server} 的市电，再恢复。',
   'step.ac_away': '{server} 的 {outlets}：{states}。',
   'step.ac_back': '{server} 的市电曾断开，现已在 {outlets} 恢复；其 BMC 已重新启动，电源状态为 {power}。',
@@ -298,7 +306,7 @@ export const zh = {
   'check.jobs_forced': '按请求，{server} 上的 {n} 个作业将随之结束：{jobs}。',
 
   // device
-  'dev.forecast': '预测', 'dev.will_fall': '{part} 预计约 {age}后降到 {limit} {unit} 以下。', 'dev.will_rise': '{part} 预计约 {age}后升到 {limit} {unit} 以上。', 'dev.probability': '{age}内的概率', 'dev.signals': '依据', 'dev.model': '模型 {name}，版本 {version}', 'dev.log': '日志', 'dev.inventory': '资产', 'dev.parts': '部件', 'dev.open': '此处未结', 'dev.contact': '最近联系', 'dev.allocated': '{tenant} 的 {job}', 'dev.limit': '限值', 'dev.limit_default': '默认限值', 'dev.default_hint': '限值为默认值：设备未给出。', 'dev.now': '现在', 'dev.peers': '同类中位数', 'dev.acknowledged_by': '{by} 已确认', 'dev.resolved_by': '{by} 已解决', 'dev.range': '时间范围', 'dev.event_lane': '日志', 'dev.no_forecast': '近期预计没有部件故障。', 'dev.filter': '筛选日志', 'dev.no_log': '没有上报任何事件。', 'dev.no_plots': '此范围内没有读数。', 'dev.no_plots_hint': '采集器读到该设备后，这里会出现曲线。',
+  'dev.forecast': '预测', 'dev.will_fall': '{part} 预计约 {age}后降到 {limit} {unit} 以下。', 'dev.will_rise': '{part} 预计约 {age}后升到 {limit} {unit} 以上。', 'dev.probability': '{age}内的概率', 'dev.signals': '依据', 'dev.model': '模型 {name}，版本 {version}', 'dev.log': '日志', 'dev.inventory': '资产', 'dev.parts': '部件', 'dev.open': '此处未结', 'dev.consoles': '控制台', 'dev.serial': '串口', 'dev.graphical': '图形', 'dev.console_off': '已关闭', 'dev.contact': '最近联系', 'dev.allocated': '{tenant} 的 {job}', 'dev.limit': '限值', 'dev.limit_default': '默认限值', 'dev.default_hint': '限值为默认值：设备未给出。', 'dev.now': '现在', 'dev.peers': '同类中位数', 'dev.acknowledged_by': '{by} 已确认', 'dev.resolved_by': '{by} 已解决', 'dev.range': '时间范围', 'dev.event_lane': '日志', 'dev.no_forecast': '近期预计没有部件故障。', 'dev.filter': '筛选日志', 'dev.no_log': '没有上报任何事件。', 'dev.no_plots': '此范围内没有读数。', 'dev.no_plots_hint': '采集器读到该设备后，这里会出现曲线。',
   'bound.upper_fatal': '致命', 'bound.upper_critical': '严重', 'bound.upper_caution': '警告', 'bound.lower_caution': '警告', 'bound.lower_critical': '严重', 'bound.lower_fatal': '致命', 'bound.range_max': '最大', 'bound.range_min': '最小',
   'plot.auspex_fan_speed_rpm': '风扇转速', 'plot.auspex_fan_duty_ratio': '风扇占空比', 'plot.DCGM_FI_DEV_GPU_TEMP': 'GPU 温度', 'plot.DCGM_FI_DEV_MEMORY_TEMP': '显存温度', 'plot.DCGM_FI_DEV_GPU_UTIL': 'GPU 负载', 'plot.DCGM_FI_DEV_POWER_USAGE': 'GPU 功率', 'plot.DCGM_FI_DEV_SM_CLOCK': 'GPU 频率', 'plot.auspex_psu_input_power_watts': '电源输入', 'plot.auspex_server_power_watts': '功率', 'plot.auspex_server_inlet_temperature_celsius': '进风温度', 'plot.auspex_port_in_octets_total': '接收', 'plot.auspex_port_out_octets_total': '发送', 'plot.auspex_port_rx_power_dbm': '接收光功率', 'plot.auspex_port_pre_fec_ber_ratio': '纠错前误码率', 'plot.auspex_switch_temperature_celsius': '温度',
   'part.server': '服务器', 'part.switch': '交换机', 'part.pdu': 'PDU', 'part.rack': '机柜', 'part.crac': '空调', 'part.workload': '作业', 'part.gpu': 'GPU', 'part.fan': '风扇', 'part.psu': '电源', 'part.nic': '网卡', 'part.port': '端口', 'part.nvswitch': 'NVSwitch', 'part.dimm': '内存条', 'part.disk': '硬盘', 'part.cpu': 'CPU', 'part.bmc': 'BMC', 'part.pcie_switch': 'PCIe 交换芯片',

@@ -127,6 +127,7 @@ export function DevicePage({ id, query }) {
         ${server.incidents.length + server.actions.length > 0 && html`<${Open} server=${server} />`}
         ${server.parts.length > 0 && html`<${Panel} title=${t('dev.parts')} id="parts"><${Anatomy} parts=${server.parts} picked=${marked} /><//>`}
         <${Forecast} prediction=${prediction} />
+        ${server.consoles && html`<${Panel} title=${t('dev.consoles')} id="consoles" flush><table class="table tight"><tbody>${server.consoles.map((c) => html`<tr><td class="dim">${t(`dev.${c.kind}`)}</td><td class="mono">${c.protocol}</td><td class="mono wrap">${c.url ? html`<a href=${c.url} target="_blank" rel="noopener">${c.url}</a>` : c.command ?? (c.enabled ? '–' : t('dev.console_off'))}</td></tr>`)}</tbody></table><//>`}
         ${server.created_at && html`<${Config} server=${server.name} part=${part} />`}
         ${server.created_at && html`<${Validations} server=${server.name} />`}
         <${Maintenance} resource=${server.name} />
