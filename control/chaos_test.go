@@ -564,8 +564,20 @@ WHERE kind='incident' AND status='open' AND NOT EXISTS (SELECT 1 FROM control_ca
 	return ends
 }
 
-// lockOrFill takes a file away: nobody may write, or for those that run the disk is full.
-func (x *chaos) lockOrFill(running []int, d time.Duration) {
+// files are stores of a file each.
+type files struct{ template []byte }
+
+func (files) Lock()   {}
+func (files) Unlock() {}
+
+func (f files) make(t *testing.T) string {
+	dsn := filepath.Join(t.TempDir(), "auspex.db")
+	writeFile(t, dsn, string(f.template))
+	return dsn
+}
+
+// away keeps everybody from writing, or fills the disk of those that run.
+func (files) away(x *chaos, running []int, d time.Duration) {
 	if x.pick(2) == 0 {
 		const sizeOfFiles = 1 // RLIMIT_FSIZE, which package syscall does not name
 		limit := func(most uint64) {
@@ -647,9 +659,20 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// chaosRun is the run of a seed over a store in which nothing has happened, which away takes away.
-func chaosRun(t *testing.T, seed uint64, dsn string, f flaw, away func(x *chaos) func(running []int, d time.Duration)) (ends map[string]int, broken []string) {
-	role := chaosRole{DSN: dsn, Policy: filepath.Join(t.TempDir(), "policy.yaml"), Broken: f}
+// chaosStore makes the store of a run, in which nothing has happened.
+type chaosStore interface {
+	sync.Locker // held while a run is prepared: nothing is taken away
+	make(t *testing.T) (dsn string)
+	// away takes it from everybody for a while; running are the processes that use it.
+	away(x *chaos, running []int, d time.Duration)
+}
+
+// chaosRun is the run of a seed.
+func chaosRun(t *testing.T, seed uint64, store chaosStore, f flaw) (ends map[string]int, broken []string) {
+	store.Lock()
+	ready := sync.OnceFunc(store.Unlock)
+	defer ready()
+	role := chaosRole{DSN: store.make(t), Policy: filepath.Join(t.TempDir(), "policy.yaml"), Broken: f}
 	policy := chaosPolicy
 	for _, change := range []struct {
 		of       flaw
@@ -675,7 +698,7 @@ func chaosRun(t *testing.T, seed uint64, dsn string, f flaw, away func(x *chaos)
 		t: t, seed: seed, db: db, r: rand.New(rand.NewPCG(seed, 7)), w: newWorld(), foreign: map[string]bool{}, muteTill: map[string]time.Time{},
 		told: map[string][]string{}, under: map[string]time.Time{}, flaw: f, fades: time.Now().Add(1500 * time.Millisecond),
 	}
-	x.away = away(x)
+	x.away = func(running []int, d time.Duration) { store.away(x, running, d) }
 	b := &bench{t: t, db: db}
 	for _, name := range chaosAll() {
 		i := incident(name, name+"/gpu2", "gpu.fallen_off_bus")
@@ -702,6 +725,7 @@ func chaosRun(t *testing.T, seed uint64, dsn string, f flaw, away func(x *chaos)
 			t.Fatal(err)
 		}
 	}
+	ready()
 	server := httptest.NewServer(x)
 	defer server.Close()
 	role.World = server.URL
@@ -721,8 +745,7 @@ func chaosTemplate(t *testing.T, dsn string) {
 	}
 }
 
-// chaosFiles returns what makes the store of a run: a file each.
-func chaosFiles(t *testing.T) func(t *testing.T) (dsn string) {
+func chaosFiles(t *testing.T) files {
 	t.Helper()
 	empty := filepath.Join(t.TempDir(), "empty.db")
 	chaosTemplate(t, empty)
@@ -730,11 +753,7 @@ func chaosFiles(t *testing.T) func(t *testing.T) (dsn string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(t *testing.T) string {
-		dsn := filepath.Join(t.TempDir(), "auspex.db")
-		writeFile(t, dsn, string(template))
-		return dsn
-	}
+	return files{template}
 }
 
 // chaosRuns does as many runs as are asked for, or some, side by side.
@@ -798,7 +817,7 @@ func chaosRuns(t *testing.T, some int, one func(t *testing.T, seed uint64) (ends
 func TestChaos(t *testing.T) {
 	store := chaosFiles(t)
 	chaosRuns(t, 3, func(t *testing.T, seed uint64) map[string]int {
-		ends, _ := chaosRun(t, seed, store(t), flawless, func(x *chaos) func([]int, time.Duration) { return x.lockOrFill })
+		ends, _ := chaosRun(t, seed, store, flawless)
 		return ends
 	})
 }
@@ -814,7 +833,7 @@ func TestChaosFindsWhatIsBroken(t *testing.T) {
 			t.Parallel()
 			const most = 40
 			for n := range uint64(most) {
-				if _, broken := chaosRun(t, n, store(t), f, func(x *chaos) func([]int, time.Duration) { return x.lockOrFill }); len(broken) > 0 {
+				if _, broken := chaosRun(t, n, store, f); len(broken) > 0 {
 					t.Logf("found in run %d: %s", n+1, broken[0])
 					return
 				}
@@ -824,35 +843,31 @@ func TestChaosFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// postgres is a server of our own, which is taken away from all that run.
+// postgres is a server of our own with a database for each run, which is taken away from all of them.
 type postgres struct {
-	t    *testing.T
-	dir  string
-	dsn  string
-	mu   sync.Mutex // one thing happens to it at a time
-	made atomic.Int64
+	sync.Locker // many may be prepared at once, while it is there
+	there       *sync.RWMutex
+	dir, dsn    string
+	made        *atomic.Int64
 }
 
-func (p *postgres) script(verb string) string {
+func (p *postgres) script(verb string) (dsn string, err error) {
 	out, err := exec.Command("../test/peers/postgres.sh", verb, p.dir).Output()
-	if err != nil {
-		p.t.Errorf("postgres.sh %s: %v", verb, err)
-	}
-	_, dsn, _ := strings.Cut(strings.TrimSpace(string(out)), "=")
-	return strings.Trim(dsn, "'")
+	_, dsn, _ = strings.Cut(strings.TrimSpace(string(out)), "=")
+	return strings.Trim(dsn, "'"), err
 }
 
 // signal is sent to all processes of the server: each of its sessions has one.
-func (p *postgres) signal(s syscall.Signal) {
+func (p *postgres) signal(t *testing.T, s syscall.Signal) {
 	b, err := os.ReadFile(filepath.Join(p.dir, "postgres.pid"))
 	if err != nil {
-		p.t.Error(err)
+		t.Error(err)
 		return
 	}
 	first, _, _ := strings.Cut(string(b), " ")
 	children, err := os.ReadFile(filepath.Join("/proc", first, "task", first, "children"))
 	if err != nil {
-		p.t.Error(err)
+		t.Error(err)
 	}
 	for _, text := range append([]string{first}, strings.Fields(string(children))...) {
 		if pid, err := strconv.Atoi(text); err == nil {
@@ -862,38 +877,31 @@ func (p *postgres) signal(s syscall.Signal) {
 }
 
 // away stops the server for a while, or kills it and starts it again.
-func (p *postgres) away(x *chaos) func([]int, time.Duration) {
-	return func(_ []int, d time.Duration) {
-		kill := x.pick(2) == 0
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if kill {
-			p.signal(syscall.SIGKILL)
-			time.Sleep(d) // nobody listens
-			p.script("start")
-			return
-		}
-		p.signal(syscall.SIGSTOP)
-		time.Sleep(4 * d) // nobody answers; the longest is more than a lease
-		p.signal(syscall.SIGCONT)
+func (p *postgres) away(x *chaos, _ []int, d time.Duration) {
+	kill := x.pick(2) == 0
+	p.there.Lock()
+	defer p.there.Unlock()
+	if kill {
+		p.signal(x.t, syscall.SIGKILL)
+		time.Sleep(d) // nobody listens
+		waittest.Until(x.t, func() error { _, err := p.script("start"); return err })
+		return
 	}
+	p.signal(x.t, syscall.SIGSTOP)
+	time.Sleep(4 * d) // nobody answers; the longest is more than a lease
+	p.signal(x.t, syscall.SIGCONT)
 }
 
-// store makes the database of a run.
-func (p *postgres) store(t *testing.T) string {
+func (p *postgres) make(t *testing.T) string {
 	name := fmt.Sprint("chaos", p.made.Add(1))
-	waittest.Until(t, func() error { // it may be away
-		db, err := sql.Open("pgx", p.dsn)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = db.Close() }()
+	db, err := sql.Open("pgx", p.dsn)
+	if err == nil {
 		_, err = db.ExecContext(t.Context(), "CREATE DATABASE "+name+" TEMPLATE chaos")
-		if err != nil && strings.Contains(err.Error(), "already exists") { // its answer was lost
-			err = nil
-		}
-		return err
-	})
+		_ = db.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	return p.dsn + " dbname=" + name
 }
 
@@ -906,12 +914,15 @@ func TestChaosWithPostgreSQLAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &postgres{t: t, dir: dir}
+	p := &postgres{there: new(sync.RWMutex), dir: dir, made: new(atomic.Int64)}
+	p.Locker = p.there.RLocker()
 	t.Cleanup(func() {
-		p.script("stop")
+		_, _ = p.script("stop")
 		_ = os.RemoveAll(dir)
 	})
-	p.dsn = p.script("start")
+	if p.dsn, err = p.script("start"); err != nil {
+		t.Fatal(err)
+	}
 	db, err := sql.Open("pgx", p.dsn)
 	if err == nil {
 		_, err = db.ExecContext(t.Context(), "CREATE DATABASE chaos")
@@ -922,7 +933,7 @@ func TestChaosWithPostgreSQLAway(t *testing.T) {
 	}
 	chaosTemplate(t, p.dsn+" dbname=chaos")
 	chaosRuns(t, 0, func(t *testing.T, seed uint64) map[string]int {
-		ends, _ := chaosRun(t, seed, p.store(t), flawless, p.away)
+		ends, _ := chaosRun(t, seed, p, flawless)
 		return ends
 	})
 }

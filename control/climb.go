@@ -396,6 +396,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	}
 	var asked time.Time // when the step was first free to go
 	refreshed := c.d.Now()
+	looked, lost := refreshed, (*schemas.Sentence)(nil) // what was seen of a limit that is to hold
 	for {
 		verb, who, err := c.store.intent(ctx, a.ID)
 		if err != nil {
@@ -486,11 +487,19 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		case !heard && rechecked:
 			sentence = messages.New(messages.Listens, messages.Args{"server": k.Subject})
 		}
+		if c.d.Now().Sub(looked) > holdEvery {
+			looked = c.d.Now()
+			if saw := c.hold(ctx, k, a); saw.ID != "" && (lost == nil || said(*lost) != said(saw)) {
+				shown, lost = "", &saw
+			}
+		}
 		if now := fmt.Sprint(gist(sentence), len(q.votes), q.mode); now != shown { // publish once, not at each check with another age
 			shown = now
 			c.asks(k, !approved || asksFor, r.Destructive)
-			if tried != nil {
-				sentence = messages.New(messages.Both, messages.Args{"first": sentence, "second": *tried})
+			for _, more := range []*schemas.Sentence{lost, tried} {
+				if more != nil {
+					sentence = messages.New(messages.Both, messages.Args{"first": sentence, "second": *more})
+				}
 			}
 			become(a, schemas.ActionWaiting, sentence)
 			if err := c.save(ctx, k, a, r, time.Time{}, cmp.Or(verb, "wait")); err != nil {

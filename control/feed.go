@@ -482,3 +482,71 @@ func (c *Controller) fed(ctx context.Context, k *climb, quiet time.Duration, now
 	age := now.Sub(back)
 	return rail(railFed, age.Seconds(), quiet.Seconds(), age >= quiet, messages.FeedBack, messages.Age(age)), nil
 }
+
+// Holder is a remediator whose effect can be lost while it is still needed.
+type Holder interface {
+	// Hold reads whether what a step set is still in force, and sets again, as it was decided then, what has gone by itself. What it
+	// says of that is empty where all is as it was set.
+	Hold(ctx context.Context, s Step) schemas.Sentence
+}
+
+// Hold implements Holder. A board controller that began anew may have forgotten its limit. What somebody has changed stays so.
+func (c capping) Hold(ctx context.Context, s Step) schemas.Sentence {
+	all, err := c.caps.OfFeed(ctx, s.Server)
+	if err != nil {
+		return messages.Error(err)
+	}
+	all = slices.DeleteFunc(all, func(one schemas.PowerCap) bool { return !one.Released.IsZero() || one.Why != "" })
+	at := map[string]int{}
+	for i, one := range all {
+		at[one.Server] = i
+	}
+	again, is := make([]bool, len(all)), make([]Use, len(all))
+	errs := together(all, func(one schemas.PowerCap) (err error) {
+		i := at[one.Server]
+		u, by, err := c.use(ctx, one.Server, one.Way)
+		if is[i] = u; err == nil && by == nil {
+			err = cannotLimit(one.Server)
+		}
+		if err != nil || u.Is != one.Before || u.Is == one.To {
+			return err
+		}
+		again[i] = true
+		return by.Set(ctx, one.Server, one.Way, one.To, one.Action)
+	})
+	var limits, left []string
+	for i, one := range all {
+		switch {
+		case errs[i] != nil:
+			left = append(left, one.Server+": "+errs[i].Error())
+		case again[i]:
+			limits = append(limits, one.Server+" "+watts(one.Watts))
+		case !stillOurs(one, is[i]) && is[i].Is != one.To:
+			left = append(left, one.Server+" "+watts(is[i].Limit))
+		}
+	}
+	reset, slipped := messages.New(messages.FeedReset, messages.Args{"limits": some(limits)}), messages.New(messages.FeedSlipped, messages.Args{"left": some(left)})
+	switch {
+	case len(limits) > 0 && len(left) > 0:
+		return messages.New(messages.Both, messages.Args{"first": reset, "second": slipped})
+	case len(limits) > 0:
+		return reset
+	case len(left) > 0:
+		return slipped
+	}
+	return schemas.Sentence{}
+}
+
+// holdEvery is the time between two looks at whether limits are still in force.
+const holdEvery = time.Minute
+
+// hold looks after the limits of a case that waits for its feed, as long as this controller leads and may act.
+func (c *Controller) hold(ctx context.Context, k *climb, a *schemas.Action) schemas.Sentence {
+	h, ok := c.d.Remediators[policy.KindCap].(Holder)
+	if !ok || a.Kind != policy.KindUncap || k.Request != nil || !lacking(a.Rails, railFed) || lacking(a.Rails, railMode) || c.store.leads(ctx) != nil {
+		return schemas.Sentence{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, manyLast)
+	defer cancel()
+	return h.Hold(ctx, Step{Kind: policy.KindCap, Server: k.Subject, Target: k.Target, Since: c.d.Now()})
+}

@@ -187,6 +187,34 @@ func TestWhatHangsOnAFeedThatWouldTripDrawsLessUntilTheOtherIsBack(t *testing.T)
 	}
 }
 
+// TestALimitThatABoardForgotIsSetAgain while the feed is still lost; one that somebody has changed is told, and left.
+func TestALimitThatABoardForgotIsSetAgain(t *testing.T) {
+	t.Parallel()
+	b, r := newBench(t, schemas.ModeEnforce), newRow("16000", 5000, 5000, 5000, 5000)
+	b.until(b.feeds(r), is("uncap_power", schemas.ActionWaiting), b.supplies(schemas.AlertFiring))
+	before, set := r.limits(), r.set
+	r.mu.Lock()
+	r.limit[name(2)], r.limit[name(3)] = "", "4500" // its controller began anew, and somebody has changed the other
+	r.mu.Unlock()
+	c, began := b.feeds(r), time.Now()
+	c.d.Now = func() time.Time { return began.Add(100 * time.Since(began)) }
+	c.cfg.LeaseTTL, c.store.ttl = time.Hour, time.Hour // by that clock
+	as := b.until(c, func(as []schemas.Action) bool { return strings.Contains(of(as, "uncap_power").Detail, "set again") })
+	a := of(as, "uncap_power")
+	if a.State != schemas.ActionWaiting || !strings.Contains(a.Detail, "set again: "+name(2)+" 3800 W") || !strings.Contains(a.Detail, "no longer in force: "+name(3)+" 4500 W") {
+		t.Errorf("%s: %s", a.State, a.Detail)
+	}
+	before[name(3)] = "4500"
+	if d := cmp.Diff(before, r.limits()); d != "" || r.set != set+1 {
+		t.Errorf("%d limits were set: %s", r.set-set, d)
+	}
+	b.keep(b.supplies(schemas.AlertResolved))
+	b.until(b.feeds(r), is("uncap_power", schemas.ActionDone))
+	if d := cmp.Diff(map[string]string{name(1): "", name(2): "", name(3): "4500", name(4): ""}, r.limits()); d != "" {
+		t.Errorf("after the release: %s", d)
+	}
+}
+
 func TestAServerThatCannotBeLimitedLeavesTheOthersToGoOn(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"refuses", "lies", "mute"} {

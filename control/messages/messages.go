@@ -77,6 +77,8 @@ const (
 	FeedNotCapped = "step.feed_not_capped"
 	FeedFreed     = "step.feed_freed"
 	FeedNotFreed  = "step.feed_not_freed"
+	FeedReset     = "step.feed_reset"
+	FeedSlipped   = "step.feed_slipped"
 	FeedTrips     = "check.feed_trips"
 	FeedHolds     = "check.feed_holds"
 	FeedUnrated   = "check.feed_unrated"
@@ -541,6 +543,8 @@ var templates = map[string]string{
 	FeedNotCapped: "{done} of {n} servers have their limits; {left}",
 	FeedFreed:     "the limits of {n} servers are no longer ours",
 	FeedNotFreed:  "{done} of {n} servers have their limits back; {left}",
+	FeedReset:     "limits that were gone are set again: {limits}",
+	FeedSlipped:   "limits that are no longer in force: {left}",
 	FeedTrips:     "{unit} carries {load} W and is rated for {rating} W; its {n} servers must come down to {percent} % ({unread} could not be read): {limits}",
 	FeedHolds:     "{unit} carries {load} W and is rated for {rating} W; it holds without limits ({unread} of {n} servers could not be read)",
 	FeedUnrated:   "the inventory gives no rating_watts of {unit}, so that nobody can say whether it would trip",

@@ -263,6 +263,8 @@ export const en = {
   'step.feed_capped': '{n} servers have their limits and draw no more: {limits}.',
   'step.feed_not_capped': '{done} of {n} servers have their limits; {left}.',
   'step.feed_freed': 'The limits of {n} servers are no longer ours.',
+  'step.feed_reset': 'Limits that were gone are set again: {limits}.',
+  'step.feed_slipped': 'Limits that are no longer in force: {left}.',
   'step.feed_not_freed': '{done} of {n} servers have their limits back; {left}.',
   'check.feed_trips': '{unit} carries {load} W and is rated for {rating} W; its {n} servers must come down to {percent} % ({unread} could not be read): {limits}.',
   'check.feed_holds': '{unit} carries {load} W and is rated for {rating} W; it holds without limits ({unread} of {n} servers could not be read).',

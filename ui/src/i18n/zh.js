@@ -260,6 +260,8 @@ export const zh = {
   'step.feed_capped': '{n} 台服务器的功率限制已生效，且功率未超出：{limits}。',
   'step.feed_not_capped': '{n} 台服务器中有 {done} 台的功率限制已生效；{left}。',
   'step.feed_freed': '{n} 台服务器的功率限制已不再是我们的。',
+  'step.feed_reset': '已消失的功率限制已重新设置：{limits}。',
+  'step.feed_slipped': '不再生效的功率限制：{left}。',
   'step.feed_not_freed': '{n} 台服务器中有 {done} 台的功率限制已恢复；{left}。',
   'check.feed_trips': '{unit} 的负载为 {load} W，额定为 {rating} W；其上 {n} 台服务器须降到 {percent} %（{unread} 台无法读取）：{limits}。',
   'check.feed_holds': '{unit} 的负载为 {load} W，额定为 {rating} W；无需限制（{n} 台服务器中有 {unread} 台无法读取）。',
