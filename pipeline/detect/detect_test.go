@@ -262,8 +262,12 @@ func TestTheEndOfAConditionResolvesItsAlertAlsoAfterARestart(t *testing.T) {
 // Of things that the inventory does not have apart, the end of one condition is not that of another.
 func TestConditionsOfOneServerEndEachForItself(t *testing.T) {
 	for what, apart := range map[string]func(ev *schemas.Event, which string){
-		"units":             func(ev *schemas.Event, which string) { ev.Type, ev.Code = schemas.EventServiceFailed, which },
-		"disks":             func(ev *schemas.Event, which string) { ev.Type = schemas.EventDiskMissing; ev.SetAttr("serial", which) },
+		"units": func(ev *schemas.Event, which string) { ev.Type, ev.Code = schemas.EventServiceFailed, which },
+		"disks": func(ev *schemas.Event, which string) { ev.Type = schemas.EventDiskMissing; ev.SetAttr("serial", which) },
+		"settings": func(ev *schemas.Event, which string) {
+			ev.Type, ev.Code = schemas.EventConfigDrift, "bios"
+			ev.SetAttr("setting", which)
+		},
 		"nodes of a domain": func(ev *schemas.Event, which string) { ev.Type = schemas.EventIMEXDomain; ev.SetAttr("peer", which) },
 	} {
 		t.Run(what, func(t *testing.T) {
