@@ -3,6 +3,7 @@ package bmc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http/httptest"
 	"strconv"
@@ -39,8 +40,12 @@ type hall struct {
 
 func newHall(t *testing.T, feedWatts float64, overIPMI ...string) *hall {
 	t.Helper()
+	return newHallOf(t, fleet.Config{Site: "dc1", Racks: 1, ServersPerRack: 4, GPUs: 8, Spines: 2, CRACs: 1, FeedWatts: feedWatts}, overIPMI...)
+}
+
+func newHallOf(t *testing.T, cfg fleet.Config, overIPMI ...string) *hall {
+	t.Helper()
 	h := &hall{t: t, at: time.Now(), attrs: map[string]map[string]string{}, caps: caps.New(sqltest.Open(t))}
-	cfg := fleet.Config{Site: "dc1", Racks: 1, ServersPerRack: 4, GPUs: 8, Spines: 2, CRACs: 1, FeedWatts: feedWatts}
 	h.Fleet = fleet.New(cfg, 1, t.TempDir(), ledger.Discard(func(e ledger.Entry) {
 		if e.Kind == ledger.KindTrip {
 			h.mu.Lock()
@@ -226,6 +231,38 @@ func TestTheSurvivingFeedTripsWithoutLimitsAlone(t *testing.T) {
 			}
 			if _, active, _ := h.BMC("gpu-r01-03").(device.PowerLimiter).PowerLimit(); active {
 				t.Error("a limit is left")
+			}
+		})
+	}
+}
+
+// A rack of the demo whose servers are all at work loses a feed: how far each comes down is planned in watts. One that is half idle holds.
+func TestTheDemoPlansLimitsWhereAFeedIsLost(t *testing.T) {
+	cfg := fleet.DefaultConfig()
+	cfg.Racks = 1
+	for busy, want := range map[int]string{8: "would limit 8 servers while pdu-r01-a gives no power: gpu-r01-01 ", 3: "is rated for 28800 W; it holds without limits"} {
+		t.Run(strconv.Itoa(busy), func(t *testing.T) {
+			h := newHallOf(t, cfg)
+			for i := busy; i < cfg.ServersPerRack; i++ {
+				h.SetLoad(fmt.Sprintf("gpu-r01-%02d", i+1), []int{0, 1, 2, 3, 4, 5, 6, 7}, fleet.Load{})
+			}
+			h.pass(time.Minute)
+			if err := h.SetFeed("pdu-r01-a", false); err != nil {
+				t.Fatal(err)
+			}
+			h.pass(2 * time.Minute) // a breaker of the demo bears it for longer
+			r := h.remediators()[policy.KindCap]
+			s := control.Step{ID: "a1", Kind: policy.KindCap, Server: "pdu-r01-a", Target: "pdu-r01-a"}
+			would, err := r.Plan(t.Context(), s)
+			if text := messages.Text(would); err != nil || !strings.Contains(text, want) {
+				t.Errorf("%q %v", text, err)
+			}
+			rails, err := r.(control.Examiner).Examine(t.Context(), s)
+			if err != nil || len(rails) != 1 || rails[0].Limit != cfg.FeedWatts || rails[0].OK != (busy == 8) || (rails[0].Value > 35_000 && rails[0].Value < 42_000) != (busy == 8) {
+				t.Errorf("%+v %v", rails, err)
+			}
+			if len(h.tripped) > 0 {
+				t.Errorf("%v tripped", h.tripped)
 			}
 		})
 	}

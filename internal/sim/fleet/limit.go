@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -69,7 +70,7 @@ func (s *server) share() (watts float64, limited bool) {
 	return max(leastGPUWatts, (s.limit.watts*psuLoss-max(0, rest))/float64(len(s.gpus))), true
 }
 
-// tripAfter is for how long a feed carries more than it is rated for before its breaker opens. Real ones take minutes to an hour.
+// tripAfter is for how long a feed carries more than it is rated for before its breaker opens, where nobody says. Real ones take minutes to an hour.
 const tripAfter = 30 * time.Second
 
 // watch opens the breakers of feeds that carry more than they are rated for.
@@ -83,7 +84,7 @@ func (f *Fleet) watchFeeds(d time.Duration) {
 				p.over = 0
 				continue
 			}
-			if p.over += d; p.over >= tripAfter {
+			if p.over += d; p.over >= cmp.Or(f.cfg.FeedTripAfter, tripAfter) {
 				p.over = 0
 				f.led.Write(ledger.Entry{
 					Time: f.now, Kind: ledger.KindTrip, Device: p.name, Value: p.load(), Limit: f.cfg.FeedWatts, Message: "the breaker opened",
