@@ -89,7 +89,7 @@ type asked struct {
 
 // wish is a wish in the terms of a view. Whole servers are asked for where servers are.
 func wish(r *schemas.AllocationRequest, except []string) fit.Wish {
-	w := fit.Wish{From: r.Start, Until: r.End, Except: except}
+	w := fit.Wish{From: r.Start, Until: r.End, Except: except, Install: r.Install.Template != ""}
 	a := r.Wish
 	w.Servers, w.GPUs, w.GPUsPerServer, w.Exclusive = a.Servers, a.GPUs, a.GPUsPerServer, a.Servers > 0 && a.GPUsPerServer == 0
 	w.Model, w.ServerModel, w.MinMemoryGB, w.Pool, w.Labels = a.Model, a.ServerModel, a.MinMemoryGB, a.Pool, a.Labels
@@ -407,7 +407,7 @@ func (s *Service) request(ctx context.Context, a *schemas.Allocation) (r schemas
 	team, err := s.d.Allocations.TeamID(ctx, a.ID)
 	return schemas.AllocationRequest{
 		User: a.UserID, Team: team, Group: a.GroupID, Purpose: a.Purpose, Start: a.StartTime, End: a.EndTime, Wish: was.Wish, ServerIDs: was.ServerIDs,
-		GPUIDs: was.GPUIDs,
+		GPUIDs: was.GPUIDs, Install: a.Install,
 	}, err
 }
 

@@ -260,12 +260,17 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 		}
 		made = slices.DeleteFunc(made, func(w schemas.Workflow) bool { return w.ServerID != server || w.Type != schemas.WorkflowDeploy })
 		drained := slices.ContainsFunc(made, func(w schemas.Workflow) bool { return w.Step(steps.Drain) != nil })
+		wiped := -1 // the step after which it has no system
 		for i := range todo {
 			switch st := &todo[i]; st.Name {
 			case steps.Install:
-				st.With, err = s.installs(ctx, a, server, kind, made)
+				if st.With, err = s.installs(ctx, a, server, kind, made, wiped >= 0); st.With != nil {
+					wiped = -1
+				}
 			case steps.Wipe:
-				st.With, err = s.wipes(ctx, kind, made)
+				if st.With, err = s.wipes(ctx, kind, made); st.With != nil {
+					wiped = i
+				}
 			default:
 				continue
 			}
@@ -273,6 +278,11 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 				return nil, err
 			}
 			drained = drained || todo[i].With != nil
+		}
+		if wiped >= 0 { // nothing reports there any more, and its scheduler has no use for it
+			todo = slices.DeleteFunc(todo, func(st schemas.WorkflowStep) bool { return st.Name == steps.Uncordon })
+			n := slices.IndexFunc(todo, func(st schemas.WorkflowStep) bool { return st.Name == steps.Wipe }) + 1
+			todo = append(todo[:n], slices.DeleteFunc(todo[n:], func(st schemas.WorkflowStep) bool { return st.Name == steps.Telemetry || st.Name == steps.Health })...)
 		}
 		todo = slices.DeleteFunc(todo, func(st schemas.WorkflowStep) bool {
 			writes := st.Name == steps.Install || st.Name == steps.Wipe
@@ -287,8 +297,9 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 }
 
 // installs are the parameters of the step that installs a server, nil where none does: a deployment as it was asked for, or as an
-// earlier one of those made of the same allocation on that server did it; else, where that is to be, with what is pinned to the server.
-func (s *Steward) installs(ctx context.Context, a *schemas.Allocation, server, kind string, made []schemas.Workflow) (map[string]string, error) {
+// earlier one of those made of the same allocation on that server did it; else, where that is to be or nothing is left of what it had, with
+// what is pinned to the server.
+func (s *Steward) installs(ctx context.Context, a *schemas.Allocation, server, kind string, made []schemas.Workflow, wiped bool) (map[string]string, error) {
 	if kind == schemas.WorkflowDeploy {
 		if a.Template != "" {
 			return steps.InstallWith(&a.Install)
@@ -299,7 +310,7 @@ func (s *Steward) installs(ctx context.Context, a *schemas.Allocation, server, k
 			}
 		}
 	}
-	if s.d.Installs == nil || s.cfg.Install != InstallPinned && a.Template == "" {
+	if s.d.Installs == nil || s.cfg.Install != InstallPinned && a.Template == "" && !wiped {
 		return nil, nil
 	}
 	template, version, err := s.d.Installs(ctx, server)

@@ -557,9 +557,9 @@ func TestAServerIsWipedWhenItComesBack(t *testing.T) {
 		"nobody says so":         {allocator.Wipe{Of: allocator.WipeAll}, true, false, []string{"install", "scrub"}, nil},
 		"after an installation":  {allocator.Wipe{Template: "wipe", Of: allocator.WipeInstalled}, true, false, []string{"wipe", "install", "scrub"}, map[string]string{"template": "wipe", "version": "2"}},
 		"after none":             {allocator.Wipe{Template: "wipe", Of: allocator.WipeInstalled}, false, false, []string{"scrub"}, nil},
-		"after each":             {allocator.Wipe{Template: "wipe", Version: 1, Of: allocator.WipeAll, Parameters: map[string]string{"minutes": "9"}}, false, false, []string{"wipe", "scrub"}, map[string]string{"template": "wipe", "version": "1", "parameters.minutes": "9"}},
+		"after each":             {allocator.Wipe{Template: "wipe", Version: 1, Of: allocator.WipeAll, Parameters: map[string]string{"minutes": "9"}}, false, false, []string{"wipe", "install", "scrub"}, map[string]string{"template": "wipe", "version": "1", "parameters.minutes": "9"}},
 		"of a server of others":  {allocator.Wipe{Template: "wipe", Of: allocator.WipeAll}, false, true, []string{"scrub"}, nil},
-		"with what there is not": {allocator.Wipe{Template: "wpie", Of: allocator.WipeAll}, false, false, []string{"wipe", "scrub"}, map[string]string{"template": "wpie"}},
+		"with what there is not": {allocator.Wipe{Template: "wpie", Of: allocator.WipeAll}, false, false, []string{"wipe", "install", "scrub"}, map[string]string{"template": "wpie"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, 1)
@@ -619,6 +619,51 @@ func TestAServerIsWipedWhenItComesBack(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// A server that is wiped and to which no template is pinned has no system: its cleaning ends there, and it is ready for whom it is
+// installed, and for nobody else.
+func TestAWipedServerWithoutASystemWaitsForWhoInstallsIt(t *testing.T) {
+	s := newSite(t, 1)
+	s.template("ubuntu")
+	s.template("wipe")
+	s.config.Deploy, s.config.Cleanup = []string{"install", "ready"}, []string{"drain", "wipe", "install", "telemetry", "health", "uncordon"}
+	s.config.Wipe = allocator.Wipe{Template: "wipe", Of: allocator.WipeAll}
+	s.must(s.config.Validate())
+	s.run("p1")
+	given := func(d allocations.Draft) schemas.Allocation {
+		a := s.becomes(s.take(d).ID, schemas.AllocationActive)
+		_, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "")
+		s.must(err)
+		s.returned(a.ID)
+		return a
+	}
+	again := s.whole("s0")
+	again.Install = schemas.Install{Template: "ubuntu", TemplateVersion: 1}
+	for _, d := range []allocations.Draft{s.whole("s0"), again} {
+		a := given(d)
+		made, err := s.flows.Of(t.Context(), a.ID)
+		s.must(err)
+		var did []string
+		for _, w := range made {
+			for _, st := range w.Steps {
+				if w.Type == schemas.WorkflowCleanup {
+					did = append(did, st.Name)
+				}
+			}
+		}
+		v, err := s.estate.Server(t.Context(), "s0")
+		s.must(err)
+		if !slices.Equal(did, []string{"drain", "wipe"}) || v.Status != schemas.ServerReady || v.Reason != allocations.WhyBare {
+			t.Errorf("%v, and it is %s: %s", did, v.Status, v.Reason)
+		}
+		var refused *allocations.ConflictError
+		other := s.whole("s0")
+		other.User = s.user.ID
+		if _, err := s.given.Take(t.Context(), "li", other); !errors.As(err, &refused) || refused.Why != allocations.WhyBare {
+			t.Errorf("it is given without a system: %v", err)
+		}
 	}
 }
 

@@ -379,7 +379,7 @@ func (s *Service) put(r *rows, began time.Time) error {
 		p := s.places[v.Name]
 		one := fit.Server{
 			Name: v.Name, Model: v.Model, Pool: v.Pool, Status: v.Status, Labels: v.Labels, Site: p.Site, Row: p.Row, Rack: p.Rack, Feeds: p.Feeds,
-			Leaves: p.Leaves, NVLink: p.NVLink, GPUs: parts[v.ID], Bookings: merge(bookings[v.ID]),
+			Leaves: p.Leaves, NVLink: p.NVLink, GPUs: parts[v.ID], Bookings: merge(bookings[v.ID]), Bare: v.Reason == allocations.WhyBare,
 		}
 		for _, p := range promised {
 			if b, ok := p.of[v.Name]; ok {

@@ -22,6 +22,7 @@ const (
 	fewGPUs
 	notReady
 	held
+	bare
 	repaired
 	unwell
 	gpuBroken
@@ -43,7 +44,7 @@ const (
 var words = [reasons]string{
 	notAsked: messages.NotAsked, excepted: messages.Excepted, otherPool: messages.Pool, otherLabels: messages.Labels,
 	otherServer: messages.ServerModel, otherModel: messages.Model, littleMemory: messages.Memory, fewGPUs: messages.FewGPUs,
-	notReady: messages.Status, held: messages.Hold, repaired: messages.Case, unwell: messages.Health, gpuBroken: messages.GPUError,
+	notReady: messages.Status, held: messages.Hold, bare: messages.Bare, repaired: messages.Case, unwell: messages.Health, gpuBroken: messages.GPUError,
 	taken: messages.Taken, risky: messages.Risk, noPlace: messages.NoPlace, domainShort: messages.DomainShort, tooNear: messages.TooNear,
 	lessDomain: messages.LessDomain, lessSize: messages.LessSize, lessHealth: messages.LessHealth, lessRisk: messages.LessRisk,
 	lessFailed: messages.LessFailed, lessPacked: messages.LessPacked, lessName: messages.LessName,
@@ -93,6 +94,8 @@ func (p *plan) filter(v *View, r *row) (why reason, free uint64, risked float64)
 		return notReady, 0, 0
 	case r.hold != "":
 		return held, 0, 0
+	case r.bare && !p.Install:
+		return bare, 0, 0
 	case r.open != "":
 		return repaired, 0, 0
 	case r.health > p.MinHealth:

@@ -315,6 +315,18 @@ func TestReasonsAreSentences(t *testing.T) {
 	}
 }
 
+// What has no system is for whom it is installed, and says so to others.
+func TestWhatHasNoSystemIsForWhomItIsInstalled(t *testing.T) {
+	v := view(t, server("a", "r1", func(s *Server) { s.Bare = true }), server("b", "r1"))
+	c, err := Choose(v, Wish{Servers: 1, From: from})
+	if err != nil || names(c) != "b" || lost(c.Lost) != "1 bare" {
+		t.Errorf("%v %v", c, err)
+	}
+	if c, err = Choose(v, Wish{Servers: 2, From: from, Install: true}); err != nil || names(c) != "a b" {
+		t.Errorf("%v %v", c, err)
+	}
+}
+
 func TestRiskUntil(t *testing.T) {
 	r := Risk{
 		Part: "fan1", Probability: .8, Made: from, Horizon: after(10 * day), P10: after(2 * day), P50: after(4 * day), P90: after(8 * day),

@@ -41,6 +41,7 @@ type Server struct {
 	Leaves          []string // leaf switches that it is cabled to; those with the same are on one rail group
 	NVLink          string   // its NVLink domain, where that is more than the server itself
 
+	Bare      bool   // it has no system
 	Hold      string // why it is given to nobody; "" is no hold
 	Case      string // what control has open on it; "" is nothing
 	Health    Health
@@ -99,6 +100,7 @@ type row struct {
 	feeds, leaves       []sym
 	labels              []label
 
+	bare            bool
 	hold, open, why string
 	health          Health
 	failed          int64 // ns; 0 is never
@@ -186,7 +188,7 @@ func (v *View) Put(s Server) error {
 		name: s.Name, model: v.id(s.Model), pool: v.id(s.Pool), status: v.id(s.Status),
 		site: v.id(s.Site), aisle: v.id(s.Row), rack: v.id(s.Rack), rail: v.set(s.Leaves), nvlink: v.id(s.NVLink),
 		power: v.set(s.Feeds), feeds: v.syms(slices.Compact(slices.Sorted(slices.Values(s.Feeds)))), leaves: v.syms(s.Leaves),
-		hold: s.Hold, open: s.Case, why: s.HealthWhy, health: s.Health, risks: slices.Clone(s.Risks),
+		bare: s.Bare, hold: s.Hold, open: s.Case, why: s.HealthWhy, health: s.Health, risks: slices.Clone(s.Risks),
 	}
 	if !s.Failed.IsZero() {
 		r.failed = s.Failed.UnixNano()
@@ -280,7 +282,7 @@ func (v *View) server(r *row) Server {
 		Name: r.name, Model: v.symbols[r.model], Pool: v.symbols[r.pool], Status: v.symbols[r.status],
 		Site: v.symbols[r.site], Row: v.symbols[r.aisle], Rack: v.symbols[r.rack], NVLink: v.symbols[r.nvlink],
 		Feeds: v.texts(r.feeds), Leaves: v.texts(r.leaves), Labels: map[string]string{},
-		Hold: r.hold, Case: r.open, Health: r.health, HealthWhy: r.why, Risks: r.risks, GPUs: make([]GPU, len(r.gpus)),
+		Bare: r.bare, Hold: r.hold, Case: r.open, Health: r.health, HealthWhy: r.why, Risks: r.risks, GPUs: make([]GPU, len(r.gpus)),
 	}
 	if r.failed != 0 {
 		s.Failed = time.Unix(0, r.failed).UTC()

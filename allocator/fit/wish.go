@@ -59,6 +59,7 @@ type Wish struct {
 	GPUNames      []string
 	Except        []string // servers that are not to be chosen
 	Exclusive     bool     // whole servers, with all of their GPUs
+	Install       bool     // they are installed first, so that it does not matter whether they have a system
 
 	Model       string  // of GPUs, in either case; * and ? stand for others
 	ServerModel string  // in the same way

@@ -172,6 +172,8 @@ const (
 	WouldInstall     = "step.would_install"
 	WouldInstallBare = "step.would_install_bare"
 	InstallNone      = "step.install_none"
+	OfInstall        = "step.of_install" // the subject of those that follow
+	OfWipe           = "step.of_wipe"
 	InstallWaits     = "step.install_waits"
 	InstallHeld      = "step.install_held"
 	InstallAt        = "step.install_at"
@@ -418,17 +420,19 @@ var templates = map[string]string{
 	WouldInstall:     "would install {server} with {template} through Tinkerbell, in {n} steps ({steps}), and start it from the network for that",
 	WouldInstallBare: "would install {server} with {template} through Tinkerbell, in {n} steps ({steps}), once the site starts it from the network",
 	InstallNone:      "Tinkerbell has no workflow of this step for {server}",
-	InstallWaits:     "the installation of {server} is {stage}; no step has begun",
-	InstallHeld:      "the installation of {server} is {stage}, and no step has begun: {words}",
-	InstallAt:        "the installation of {server} is at step {n} of {of}, {action} ({phase})",
-	InstallSays:      "the installation of {server} is at step {n} of {of}, {action} ({phase}): {words}",
-	InstallDone:      "all {of} steps of the installation of {server} succeeded, and it no longer starts from the network",
+	OfInstall:        "the installation of {server}",
+	OfWipe:           "the wipe of {server}",
+	InstallWaits:     "{what} is {stage}; no step has begun",
+	InstallHeld:      "{what} is {stage}, and no step has begun: {words}",
+	InstallAt:        "{what} is at step {n} of {of}, {action} ({phase})",
+	InstallSays:      "{what} is at step {n} of {of}, {action} ({phase}): {words}",
+	InstallDone:      "all {of} steps of {what} succeeded, and it no longer starts from the network",
 	WouldWipe:        "would wipe {server} with {template} through Tinkerbell, in {n} steps ({steps}), and begin no other until each of its drives is proven to hold nothing",
 	WipeProven:       "all {n} drives of {server} are proven to hold nothing: {findings}",
 	WipeUnproven:     "{server} is not proven to hold nothing: {findings}",
 	WipeUntold:       "{server} is not proven to hold nothing: its workflow has told nothing of its drives. {saw}",
-	InstallFailed:    "the installation of {server} ended as {stage} at step {n} of {of}, {action}, and it no longer starts from the network: {words}",
-	InstallLate:      "the installation of {server} had not ended within {age} and was taken away, and it no longer starts from the network: {saw}",
+	InstallFailed:    "{what} ended as {stage} at step {n} of {of}, {action}, and it no longer starts from the network: {words}",
+	InstallLate:      "{what} had not ended within {age} and was taken away, and it no longer starts from the network: {saw}",
 	WouldRufio:       "would give Rufio a job for machine {machine} of {server}: {acts}; it read power as {power} last",
 	RufioNone:        "Rufio has no job {job} yet",
 	RufioAt:          "the job {job} of Rufio has not ended",

@@ -428,7 +428,7 @@ func (i *installer) Verify(ctx context.Context, s control.Step) (control.Verdict
 			return control.Pending, said, err
 		}
 		args := messages.Age(i.cfg.Deadline)
-		args["server"], args["saw"] = s.Server, said
+		args["what"], args["saw"] = subject(s), said
 		return control.Failed, messages.New(messages.InstallLate, args), nil
 	}
 	if why, since := i.unseen(); why != nil {
@@ -437,10 +437,19 @@ func (i *installer) Verify(ctx context.Context, s control.Step) (control.Verdict
 	return control.Pending, said, nil
 }
 
+// subject is what a workflow is of a server.
+func subject(s control.Step) schemas.Sentence {
+	id := messages.OfInstall
+	if s.Kind == kindWipe {
+		id = messages.OfWipe
+	}
+	return messages.New(id, messages.Args{"server": s.Server})
+}
+
 // says is how far a workflow is.
 func (i *installer) says(ctx context.Context, s control.Step, w *Workflow) schemas.Sentence {
 	a, n, of := w.at()
-	args := messages.Args{"server": s.Server, "stage": w.state(), "n": n, "of": of}
+	args := messages.Args{"server": s.Server, "what": subject(s), "stage": w.state(), "n": n, "of": of}
 	if w.state() == stateSuccess {
 		return messages.New(messages.InstallDone, args)
 	}

@@ -32,7 +32,7 @@ func TestAWipeIsDoneByWhatWasFoundOfTheDrives(t *testing.T) {
 		"the workflow succeeded, and nothing was told":                    {"SUCCESS", func(*stock) {}, control.Failed, "gpu-1 is not proven to hold nothing: its workflow has told nothing of its drives", token},
 		"another workflow found it":                                       {"SUCCESS", func(s *stock) { s.tells("act-0", true, "blank") }, control.Failed, "has told nothing of its drives", token},
 		"the workflow failed since a drive holds data":                    {"FAILED", func(s *stock) { s.tells("act-1", false, "its sanitize operation failed") }, control.Failed, "N0): its sanitize operation failed", token},
-		"the drives are proven, and something else of the workflow fails": {"FAILED", func(s *stock) { s.tells("act-1", true, "blank") }, control.Failed, "ended as FAILED", token},
+		"the drives are proven, and something else of the workflow fails": {"FAILED", func(s *stock) { s.tells("act-1", true, "blank") }, control.Failed, "the wipe of gpu-1 ended as FAILED", token},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, s := newAPI(t), newStock(server, mac)
@@ -51,7 +51,7 @@ func TestAWipeIsDoneByWhatWasFoundOfTheDrives(t *testing.T) {
 			if a.count(workflows) != 1 || !strings.Contains(data, "TOKEN: \""+token) || s.opened[0] != "act-1 "+s.record.ID+" auspex-act-1" {
 				t.Errorf("%s %q", data, s.opened)
 			}
-			a.wants(i, step, control.Pending, "is NEW; no step has begun")
+			a.wants(i, step, control.Pending, "the wipe of gpu-1 is NEW; no step has begun")
 			tc.tell(s)
 			if len(s.closed) != 0 {
 				t.Error("it could tell nobody")

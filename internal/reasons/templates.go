@@ -36,6 +36,7 @@ const (
 	HasNoFree = "why.gpu_unavailable"
 	HasNoGPU  = "why.no_such_gpu"
 	IsUnclean = "why.is_unclean"
+	IsBare    = "why.is_bare"
 
 	Repair = "why.repair" // what a step of a repair is at, and why it is repaired
 )
@@ -106,6 +107,7 @@ var templates = map[string]string{
 	Repair:    "{kind} of {server}: {state}. {why}",
 
 	IsUnclean: "what it was used for before is not cleaned yet",
+	IsBare:    "it was wiped and has no system; it is ready to be installed, for an allocation that names a template",
 
 	Step:      "{step}: {why}",
 	NoDriver:  "no driver does {step}",

@@ -44,6 +44,9 @@ func fingerprint(ev *schemas.Event, resource string) string {
 	for _, k := range distinguishing {
 		detail = append(detail, ev.Attrs[k])
 	}
+	if setting := ev.Attrs["setting"]; setting != "" { // of a configuration; what has none keeps the fingerprint that it had before there were any
+		detail = append(detail, "setting", setting)
+	}
 	return schemas.EventID(resource, "", ev.Type, detail...)
 }
 

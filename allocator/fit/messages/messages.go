@@ -23,6 +23,7 @@ const (
 	FewGPUs     = "fit.few_gpus"
 	Status      = "fit.status"
 	Hold        = "fit.hold"
+	Bare        = "fit.bare"
 	Case        = "fit.case"
 	Health      = "fit.health"
 	GPUError    = "fit.gpu_error"
@@ -84,6 +85,7 @@ var templates = map[string]string{
 	FewGPUs:     "has fewer than {gpus} such GPUs",
 	Status:      "is not ready, but {status}",
 	Hold:        "is held back: {hold}",
+	Bare:        "has no system since it was wiped; with a template it would be installed",
 	Case:        "is under repair: {case}",
 	Health:      "has health {health}, and at least {asked} was asked for",
 	GPUError:    "has a GPU in error",

@@ -85,6 +85,7 @@ var (
 	WhyGPU     = reasons.Text(reasons.HasNoFree, nil)
 	WhyNoGPU   = reasons.Text(reasons.HasNoGPU, nil)
 	WhyWaiting = reasons.Text(reasons.IsUnclean, nil)
+	WhyBare    = reasons.Text(reasons.IsBare, nil)
 )
 
 const columns = `a.id, a.group_id, a.user_id, u.username, COALESCE(t.name,''), a.exclusive, a.status, a.reason, a.purpose, a.start_ns, a.end_ns, a.active_ns,
@@ -292,7 +293,7 @@ VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,1,$14,$14)`,
 		d.Exclusive, template, d.Install.TemplateVersion, parameters, now.UnixNano()); err != nil {
 		return entity.Explain(err, "allocations", func(string) string { return "" })
 	}
-	return s.claim(ctx, tx, id, asked, d.Exclusive, state, first, last)
+	return s.claim(ctx, tx, id, asked, d.Exclusive, template.Valid, state, first, last)
 }
 
 // installed is what an allocation is to be installed with, as it is kept. A template that has gone since it was named is
@@ -321,7 +322,7 @@ type part struct {
 }
 
 // claim locks servers in the order of their ids and takes what was asked of them.
-func (s *Store) claim(ctx context.Context, tx *sql.Tx, id string, parts []part, exclusive bool, state string, first, last int64) error {
+func (s *Store) claim(ctx context.Context, tx *sql.Tx, id string, parts []part, exclusive, installed bool, state string, first, last int64) error {
 	for _, p := range parts {
 		server, err := estate.Lock(ctx, tx, p.Server)
 		if errors.Is(err, entity.ErrNone) {
@@ -329,7 +330,7 @@ func (s *Store) claim(ctx context.Context, tx *sql.Tx, id string, parts []part, 
 		} else if err != nil {
 			return err
 		}
-		if err := blocked(ctx, tx, &server); err != nil {
+		if err := blocked(ctx, tx, &server, installed); err != nil {
 			return err
 		}
 		gpus, err := estate.GPUsOf(ctx, tx, server.ID)
@@ -386,10 +387,13 @@ func unfit(v *schemas.Server) string {
 	return ""
 }
 
-// blocked is why a locked server is given to nobody.
-func blocked(ctx context.Context, tx *sql.Tx, v *schemas.Server) error {
+// blocked is why a locked server is given to nobody, or to nobody for whom it is not installed.
+func blocked(ctx context.Context, tx *sql.Tx, v *schemas.Server, installed bool) error {
 	if why := unfit(v); why != "" {
 		return &ConflictError{v.Name, why}
+	}
+	if v.Reason == WhyBare && !installed {
+		return &ConflictError{v.Name, WhyBare}
 	}
 	var n int
 	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM control_cases WHERE subject=$1 AND state='open'`, v.Name).Scan(&n); err != nil {

@@ -123,7 +123,7 @@ func (s *Store) Begin(ctx context.Context, by, id string) (schemas.Allocation, e
 			if err != nil {
 				return err
 			}
-			if err := blocked(ctx, tx, &v); err != nil {
+			if err := blocked(ctx, tx, &v, a.Template != ""); err != nil {
 				return err
 			}
 			gpus, err := units(ctx, tx, a.ID, id, schemas.ClaimBooked)
@@ -236,7 +236,7 @@ func (s *Store) Again(ctx context.Context, by, id string, parts []Part) (schemas
 			state = schemas.ClaimBooked
 		}
 		a.ActiveAt, a.EndedAt, a.Noticed = time.Time{}, time.Time{}, time.Time{}
-		return s.claim(ctx, tx, id, asked, a.Exclusive, state, first, last)
+		return s.claim(ctx, tx, id, asked, a.Exclusive, a.Template != "", state, first, last)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"auspex/internal/reasons"
@@ -292,17 +293,36 @@ WHERE id=$9 AND revision=$10 AND (CAST($11 AS TEXT)='' OR holder=$11)`, w.Status
 	return w, nil
 }
 
+// bare is the reason of a server that is ready, and has no system.
+var bare = reasons.Text(reasons.IsBare, nil)
+
+// shows reports whether a workflow that completes has shown that its server has a system: it installs one, or waits until its GPUs are
+// read.
+func shows(w *schemas.Workflow) bool {
+	return slices.ContainsFunc([]string{"install", "reinstall", "telemetry"}, func(name string) bool { return w.Step(name) != nil })
+}
+
+// wiped reports whether a workflow leaves its server without a system.
+func wiped(w *schemas.Workflow) bool { return w.Step("wipe") != nil && !shows(w) }
+
 // along moves the life of a server with that of the workflow that has it. One that is not where
 // this workflow put it was moved by somebody else, and stays there.
 func (s *Store) along(ctx context.Context, tx *sql.Tx, by string, v *schemas.Server, was string, w *schemas.Workflow) error {
 	why := reasons.Text(reasons.Workflow, reasons.Args{"workflow": w.ID})
 	switch {
 	case w.Status == schemas.WorkflowRunning:
+		if v.Reason == bare && !shows(w) {
+			why = bare
+		}
 		return s.estate.MoveServer(ctx, tx, by, v, schemas.ServerProvisioning, why)
 	case v.Status != schemas.ServerProvisioning:
 		return nil
 	case w.Status == schemas.WorkflowCompleted:
-		return s.estate.MoveServer(ctx, tx, by, v, schemas.ServerReady, "")
+		why = ""
+		if v.Reason == bare || wiped(w) {
+			why = bare
+		}
+		return s.estate.MoveServer(ctx, tx, by, v, schemas.ServerReady, why)
 	case w.Status == schemas.WorkflowFailed && was == schemas.WorkflowRunning:
 		return s.estate.MoveServer(ctx, tx, by, v, schemas.ServerError, reasons.Text(reasons.WorkflowSo, reasons.Args{"workflow": w.ID, "why": w.Reason}))
 	}

@@ -2,6 +2,7 @@ package workflows_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,6 +75,33 @@ func TestAWorkflowMovesItsServer(t *testing.T) {
 	}
 	if w, err := s.Get(t.Context(), w.ID); err != nil || w.Attempt != 2 || w.CompletedAt.IsZero() {
 		t.Errorf("%+v %v", w, err)
+	}
+}
+
+// A server that was wiped and not installed is ready and says so, until something has shown that it has a system.
+func TestAWipedServerIsReadyToBeInstalled(t *testing.T) {
+	_, s, server := machine(t)
+	for _, tc := range []struct {
+		steps []string
+		bare  bool
+	}{
+		{[]string{"one"}, false},
+		{[]string{"drain", "wipe"}, true},
+		{[]string{"set_bios"}, true},
+		{[]string{"install", "one"}, false},
+		{[]string{"wipe"}, true},
+		{[]string{"telemetry"}, false},
+		{[]string{"wipe", "install", "telemetry"}, false},
+	} {
+		w, err := s.Create(t.Context(), "root", draft(server().ID, tc.steps...))
+		for _, to := range []string{schemas.WorkflowRunning, schemas.WorkflowCompleted} {
+			if err == nil {
+				_, err = s.Move(t.Context(), "root", "", w.ID, to, "", nil)
+			}
+		}
+		if v := server(); err != nil || v.Status != schemas.ServerReady || strings.Contains(v.Reason, "it is ready to be installed") != tc.bare || !tc.bare && v.Reason != "" {
+			t.Errorf("%v: %v %s %q", tc.steps, err, v.Status, v.Reason)
+		}
 	}
 }
 
