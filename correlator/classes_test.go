@@ -814,3 +814,26 @@ func TestOneOfEquals(t *testing.T) {
 		}
 	}
 }
+
+// A server that was heard to be cool again does not go down of the heat before.
+func TestAServerThatHasCooledCrashesByItself(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build(), unfed.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			it := &scenery{w, &scene{}}
+			it.hotAir(w, 0, 0, true)
+			it.at(1750, "ipmi", w.Host(0, 1), "temp.inlet_high/Inlet Temp", warned, up)
+			for i, ev := range slices.Clone(it.events[1:]) {
+				it.at(1800+float64(i), ev.Source, ev.Resource, ev.Type+"/"+ev.Code, schemas.SeverityInfo, down)
+			}
+			it.at(1900, "snmp", w.ID("air0"), "crac.failure", schemas.SeverityInfo, down)
+			air := len(it.events)
+			it.dark(w, 2160, 0, 1, false)
+			for _, inc := range final(w.Topology, it.sorted(), 20*time.Minute) {
+				want := map[string]int{w.ID("air0"): air, w.ID("r0"): air, w.Host(0, 1): len(it.events) - air}[inc.RootCause.Resource]
+				if len(inc.Events) != want {
+					t.Errorf("want %d events\n%s", want, verdict([]schemas.Incident{inc}))
+				}
+			}
+		})
+	}
+}

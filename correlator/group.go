@@ -821,8 +821,10 @@ func (e *hypotheses) before(h *suspect, kinds []int, held bool, out *times) {
 			until := now
 			switch {
 			case s.up && !s.unsaid():
-			case s.stateful:
-				until = e.span(later(s.clearedAt, s.heard)) + readyFor // one that was raised anew has ended unheard
+			case s.stateful && !s.up: // it was heard to be over
+				until = e.span(s.clearedAt) + readEarly
+			case s.stateful: // one that was raised anew has ended unheard
+				until = e.span(later(s.clearedAt, s.heard)) + readyFor
 			default:
 				until = e.span(s.heard) + readyFor
 			}
