@@ -814,3 +814,60 @@ func TestOneOfEquals(t *testing.T) {
 		}
 	}
 }
+
+// Of a crash whose contact nobody missed, only links and the start are heard. They come back as the
+// system starts: no cable does that by itself.
+func TestLinksThatComeBackAsTheServerStartsAreOfItsCrash(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build(), unfed.Build()} {
+		for name, ports := range map[string]int{"one link and the agent": 1, "half of the links": (w.NICs + 1) / 2} {
+			t.Run(w.Name+"/"+name, func(t *testing.T) {
+				it := &scenery{w, &scene{}}
+				for k := range ports {
+					it.at(30*float64(k), "gnmi", w.PortOf(0, 2, k), "port.down", failed, up)
+					it.at(420+0.5*float64(k), "gnmi", w.PortOf(0, 2, k), "port.down", failed, down)
+				}
+				if strings.HasSuffix(name, "agent") {
+					it.at(70, "collector", w.Host(0, 2), "agent.unreachable", failed, up)
+					it.at(440, "collector", w.Host(0, 2), "agent.unreachable", failed, down)
+				}
+				it.at(421, "kmsg", w.Host(0, 2), "host.reboot/unclean", warned)
+				got := final(w.Topology, it.sorted(), 20*time.Minute)
+				if want := []string{w.Host(0, 2) + " host.crash"}; !sameSet(causes(got), want) {
+					t.Errorf("got\n%swant %q", verdict(got), want)
+				}
+			})
+		}
+		t.Run(w.Name+"/a cable that is mended at another time", func(t *testing.T) {
+			it := &scenery{w, &scene{}}
+			it.at(0, "gnmi", w.PortOf(0, 2, 0), "port.down", failed, up)
+			it.at(240, "gnmi", w.PortOf(0, 2, 0), "port.down", failed, down)
+			it.at(421, "kmsg", w.Host(0, 2), "host.reboot/unclean", warned)
+			if got := final(w.Topology, it.sorted(), 20*time.Minute); len(got) != 1 || got[0].RootCause.Fault != "network.link_failure" {
+				t.Errorf("it is no cable\n%s", verdict(got))
+			}
+		})
+	}
+}
+
+// A server that was heard to be cool again does not go down of the heat before.
+func TestAServerThatHasCooledCrashesByItself(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build(), unfed.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			it := &scenery{w, &scene{}}
+			it.hotAir(w, 0, 0, true)
+			it.at(1750, "ipmi", w.Host(0, 1), "temp.inlet_high/Inlet Temp", warned, up)
+			for i, ev := range slices.Clone(it.events[1:]) {
+				it.at(1800+float64(i), ev.Source, ev.Resource, ev.Type+"/"+ev.Code, schemas.SeverityInfo, down)
+			}
+			it.at(1900, "snmp", w.ID("air0"), "crac.failure", schemas.SeverityInfo, down)
+			air := len(it.events)
+			it.dark(w, 2160, 0, 1, false)
+			for _, inc := range final(w.Topology, it.sorted(), 20*time.Minute) {
+				want := map[string]int{w.ID("air0"): air, w.ID("r0"): air, w.Host(0, 1): len(it.events) - air}[inc.RootCause.Resource]
+				if len(inc.Events) != want {
+					t.Errorf("want %d events\n%s", want, verdict([]schemas.Incident{inc}))
+				}
+			}
+		})
+	}
+}

@@ -229,7 +229,31 @@ func (e *hypotheses) gain(h *suspect, c, i int) float64 {
 	if !h.onset.IsZero() {
 		w -= e.lag(h, c, i)
 	}
+	if h.fault.Is != "" && e.model.Signs[h.fault.Classes[c].Sign].Twin {
+		w += e.endsTogether(h, c, i)
+	}
 	return w
+}
+
+// endsTogether is what it is worth that a link of a device which went down came back as its system started.
+// A link that is broken by itself ends at any other time. All links of a class share it: they come back
+// for one reason.
+func (e *hypotheses) endsTogether(h *suspect, c, i int) float64 {
+	s := h.classes[c].signs[i]
+	if s.up || !s.stateful {
+		return 0
+	}
+	for k := range h.classes {
+		if !e.model.Signs[h.fault.Classes[k].Sign].Boot {
+			continue
+		}
+		for _, boot := range h.classes[k].signs {
+			if boot.said && boot.node == h.node {
+				return solver.EndsWith(apart(s.clearedAt, boot.at), apart(s.clearedAt, s.at)) / float64(len(h.classes[c].signs))
+			}
+		}
+	}
+	return 0
 }
 
 // conducts says whether a suspect could be blamed, or was. It stays so while a component is
@@ -821,8 +845,10 @@ func (e *hypotheses) before(h *suspect, kinds []int, held bool, out *times) {
 			until := now
 			switch {
 			case s.up && !s.unsaid():
-			case s.stateful:
-				until = e.span(later(s.clearedAt, s.heard)) + readyFor // one that was raised anew has ended unheard
+			case s.stateful && !s.up: // it was heard to be over
+				until = e.span(s.clearedAt) + readEarly
+			case s.stateful: // one that was raised anew has ended unheard
+				until = e.span(later(s.clearedAt, s.heard)) + readyFor
 			default:
 				until = e.span(s.heard) + readyFor
 			}

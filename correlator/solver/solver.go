@@ -291,6 +291,12 @@ const (
 // nearer of two faults the likelier cause.
 func Lag(lag time.Duration) float64 { return lagPower * math.Log1p(lag.Abs().Seconds()/lagScale) }
 
+// EndsWith is what it is worth, at least 0, that a condition which had lasted so long ended at a lag from what would
+// end it: the density of the lag, which has a heavy tail, over that of an end by itself, at any scale of time alike.
+func EndsWith(lag, lasted time.Duration) float64 {
+	return max(0, math.Log(max(1, lasted.Seconds()/onceScale))-2*math.Log1p(lag.Abs().Seconds()/onceScale))
+}
+
 // Lead is what it costs that something was heard so long before the fault that it follows
 // from: clocks and polls are apart, and a fault may be noticed after what it stopped.
 func Lead(lead time.Duration) float64 { return 2 * math.Log1p(lead.Seconds()/onceScale) }

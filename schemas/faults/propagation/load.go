@@ -54,6 +54,7 @@ type fileSign struct {
 	Info     bool          `yaml:"info"`
 	Crash    bool          `yaml:"crash"`
 	Starts   bool          `yaml:"starts"`
+	Boot     bool          `yaml:"boot"`
 	Replaces bool          `yaml:"replaces"`
 }
 
@@ -474,7 +475,7 @@ func (l *loader) compileSigns(signs []signEntry) {
 		sign := Sign{
 			Name: s.name, Title: v.Title, Leak: v.Leak, Young: v.Young, Rare: v.Rare, Again: v.Again, Hold: v.Hold, Long: v.Long,
 			By: contacts[v.By], Contact: contacts[v.Lost], Job: v.Job, Info: v.Info, Twin: v.Twin, Crash: v.Crash,
-			Starts: v.Starts || contacts[v.By] == Host, Bounce: -1,
+			Starts: v.Starts || contacts[v.By] == Host, Boot: v.Boot, Bounce: -1,
 		}
 		l.words(s.line, key+".title", v.Title)
 		for name, way := range map[string]string{"by": v.By, "lost": v.Lost} {

@@ -61,6 +61,7 @@ type Sign struct {
 	Each   bool // a sentence tells of each part
 	Crash  bool // a server that shows it crashed by itself
 	Starts bool // a server that has started has left it behind, whoever told of it
+	Boot   bool // says that a system has just started
 	// Learned says that the site gave the sign: where nothing explains it, it is told as
 	// what no record knows.
 	Learned bool
