@@ -360,11 +360,15 @@ func (i *installer) start(ctx context.Context, s control.Step, w *Workflow) erro
 	}
 	step := toBoot(s)
 	step.Since = i.now()
-	v, _, err := i.boot.Verify(ctx, step)
-	if err != nil {
+	v, saw, err := i.boot.Verify(ctx, step)
+	unread := v == control.Unseen && saw.ID == messages.RufioBoot // the worker that comes shows whether it was set
+	switch {
+	case err != nil:
 		return err
+	case v == control.Failed, v == control.Unseen && !unread:
+		return fmt.Errorf("%w: %s is not set to start from the network: %s", control.ErrRejected, s.Server, messages.Text(saw))
 	}
-	if v != control.Verified && v != control.Unseen { // it is read back; where nothing can, the worker that comes shows it when this is called again
+	if v != control.Verified && !unread { // it is read back when this is called again
 		i.mu.Lock()
 		wait := i.now().Before(i.again[s.ID])
 		if !wait {

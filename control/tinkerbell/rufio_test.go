@@ -346,14 +346,18 @@ func TestOldJobsOfOursAreTakenAway(t *testing.T) {
 }
 
 // unset has a board controller that nobody reads back, as through Rufio.
-type unset struct{ lever }
+type unset struct {
+	lever
+
+	saw string
+}
 
 // Verify implements control.Remediator.
 func (u *unset) Verify(context.Context, control.Step) (control.Verdict, schemas.Sentence, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.set {
-		return control.Unseen, schemas.Sentence{}, nil
+		return control.Unseen, messages.New(u.saw, nil), nil
 	}
 	return control.Pending, schemas.Sentence{}, nil
 }
@@ -361,7 +365,7 @@ func (u *unset) Verify(context.Context, control.Step) (control.Verdict, schemas.
 func TestAnInstallationGoesOnWhereNobodyReadsTheBootDeviceBack(t *testing.T) {
 	a, s := newAPI(t), newStock(server, mac)
 	i := a.driver(s, withBMC)
-	boot, cycle := &unset{}, &lever{}
+	boot, cycle := &unset{saw: messages.RufioBoot}, &lever{}
 	i.Through(map[string]control.Remediator{"set_boot": boot, "power_cycle": cycle})
 	if err := i.Apply(t.Context(), reinstall("act-1")); err != nil {
 		t.Fatal(err)
@@ -373,6 +377,28 @@ func TestAnInstallationGoesOnWhereNobodyReadsTheBootDeviceBack(t *testing.T) {
 	}
 	if boot.times() != 1 || cycle.times() != 1 {
 		t.Errorf("boot %v, cycle %v", boot.asked, cycle.asked)
+	}
+}
+
+func TestAnInstallationEndsWhereTheBootDeviceCouldNotBeSet(t *testing.T) {
+	a, s := newAPI(t), newStock(server, mac)
+	i := a.driver(s, withBMC)
+	boot, cycle := &unset{saw: messages.RufioFailed}, &lever{}
+	i.Through(map[string]control.Remediator{"set_boot": boot, "power_cycle": cycle})
+	if err := i.Apply(t.Context(), reinstall("act-1")); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for range 6 {
+		if err = i.Pursue(t.Context(), reinstall("act-1")); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, control.ErrRejected) || !strings.Contains(err.Error(), "is not set to start from the network") || cycle.times() != 0 {
+		t.Errorf("cycle %v: %v", cycle.asked, err)
+	}
+	if a.allowed() || a.count(workflows) != 0 {
+		t.Error("something is left open")
 	}
 }
 
