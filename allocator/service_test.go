@@ -2,6 +2,7 @@ package allocator_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,8 +14,11 @@ import (
 	"time"
 
 	"auspex/allocator"
+	"auspex/allocator/fit/messages"
+	"auspex/allocator/steps"
 	"auspex/internal/cmdb"
 	"auspex/internal/store/allocations"
+	"auspex/internal/store/estate"
 	"auspex/internal/store/records"
 	"auspex/schemas"
 )
@@ -146,6 +150,40 @@ VALUES ('c','i','r00-s2','r00-s2','open',1,'{}')`); err != nil {
 
 // TestManyAskAtOnce of two processes, while others end theirs: nobody is told that nothing fits
 // while something does, and nothing is given twice.
+// A rack whose servers have no system since they were wiped is offered to who names a template, and to nobody else.
+func TestWhatHasNoSystemIsGivenToWhoNamesATemplate(t *testing.T) {
+	s, inv := stocked(t, 1)
+	s.template("ubuntu")
+	s.config.Deploy = []string{steps.Install}
+	for n := range 3 {
+		s.must(s.db.InTx(t.Context(), func(tx *sql.Tx) error {
+			v, err := estate.LockServer(t.Context(), tx, fmt.Sprintf("r00-s%d", n))
+			for _, to := range []string{schemas.ServerProvisioning, schemas.ServerReady} {
+				if err == nil {
+					err = s.estate.MoveServer(t.Context(), tx, "auspex", &v, to, allocations.WhyBare)
+				}
+			}
+			return err
+		}))
+	}
+	svc := allocator.NewService(s.config, allocator.ServiceDeps{
+		Allocations: s.given, Estate: s.estate, Workflows: s.flows, Records: records.New(s.db), Inventory: inv.Snapshot, Installs: true,
+	})
+	c, err := svc.Choose(t.Context(), s.ask(schemas.Wish{Servers: 1}))
+	if err != nil || len(c.Servers) != 1 || c.Servers[0].Server != "r00-s3" || len(c.Lost) != 1 || c.Lost[0].Reason.ID != messages.Bare || c.Lost[0].Count != 3 {
+		t.Errorf("%+v %v", c, err)
+	}
+	r := s.ask(schemas.Wish{Servers: 4})
+	if _, err := svc.Choose(t.Context(), r); !errors.As(err, new(*schemas.NoFitError)) {
+		t.Errorf("servers without a system: %v", err)
+	}
+	r.Install = schemas.Install{Template: "ubuntu", TemplateVersion: 1}
+	a, _, err := svc.Allocate(t.Context(), "ann", r)
+	if err != nil || len(a.Servers) != 4 || a.Template != "ubuntu" {
+		t.Errorf("%+v %v", a, err)
+	}
+}
+
 func TestManyAskAtOnce(t *testing.T) {
 	const racks, callers = 8, 16 // 32 servers, for twice as many requests
 	s, inv := stocked(t, racks)

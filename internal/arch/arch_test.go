@@ -29,8 +29,9 @@ var floors = map[string]int{
 }
 
 // sees are the folders that may import others of their floor: bench measures the
-// stages, and the build of the pages and the client read the sentences that stages say.
-var sees = []string{"bench", "ui", "client"}
+// stages, the build of the pages and the client read the sentences that stages say, and the templates that are shipped are
+// tried with what renders and judges them.
+var sees = []string{"bench", "ui", "client", "deploy"}
 
 // above are packages of a lower floor that may import a folder of a higher one: a simulated
 // node agent is the real one on a machine that the simulator plays.
