@@ -137,6 +137,9 @@ func chaosController(doc string) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
+	if role.Broken == noFence { // the same to the store, though they are two
+		role.Holder = "both"
+	}
 	r := remote{role.World}
 	for ctx.Err() == nil {
 		cfg := DefaultConfig()
@@ -531,7 +534,7 @@ func (x *chaos) live(role chaosRole) (ends map[string]int) {
 		case 6:
 			if cmd := running[name]; cmd != nil { // it sleeps, for longer than a lease at times, and wakes
 				_ = cmd.Process.Signal(syscall.SIGSTOP)
-				time.Sleep(8 * wait)
+				time.Sleep(8 * wait) // it sleeps
 				_ = cmd.Process.Signal(syscall.SIGCONT)
 			}
 		}
