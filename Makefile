@@ -46,7 +46,8 @@ race: need-go ## run the tests under the race detector, without the browser (nee
 	@CGO_ENABLED=1 GO=$(GO) test/gotest.sh -race -short -tags dcgm $(UNWATCHED) $(AT_ONCE) -timeout 30m -- $(PKG)
 
 chaos: need-go ## prove control: every order of two controllers, then 1,000 runs in which they are killed
-	@AUSPEX_EXHAUSTIVE=1 AUSPEX_CHAOS_RUNS=$${AUSPEX_CHAOS_RUNS:-1000} $(GO) test -count=1 -timeout 4h -v -run 'TestEveryInterleaving|TestTheCheck|TestChaos' ./control
+	@AUSPEX_EXHAUSTIVE=1 AUSPEX_CHAOS_RUNS=$${AUSPEX_CHAOS_RUNS:-1000} AUSPEX_POSTGRES_CHAOS_RUNS=$${AUSPEX_POSTGRES_CHAOS_RUNS:-100} \
+	AUSPEX_KUBERNETES_CHAOS_RUNS=$${AUSPEX_KUBERNETES_CHAOS_RUNS:-20} $(GO) test -count=1 -timeout 6h -v -run 'TestEveryInterleaving|TestTheCheck|TestChaos' ./control ./control/kubernetes
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	@cd tools/lint && $(GO) build -o ../../$(BIN)/ tool

@@ -41,8 +41,9 @@ import (
 // Two controllers over one store, in processes of their own, that are killed again and again, while devices and
 // schedulers lie, lose answers, answer late or not at all, and the store is locked, full, or away. The devices live in
 // the test, which so knows what was really sent: what must be so is held against that, and not against what the
-// controllers wrote. AUSPEX_CHAOS_RUNS says how many runs (make chaos: 1000), AUSPEX_CHAOS_FOR for how long at most;
-// AUSPEX_CHAOS_SEED repeats what a run with that seed draws, though not how processes are scheduled.
+// controllers wrote. AUSPEX_CHAOS_RUNS says how many runs (make chaos: 1000) and AUSPEX_POSTGRES_CHAOS_RUNS how many of those
+// with PostgreSQL, AUSPEX_CHAOS_FOR for how long each at most; AUSPEX_CHAOS_SEED repeats what a run with that seed draws,
+// though not how processes are scheduled. Package control/kubernetes has those in which its API is away.
 
 // chaosEnv tells the test binary that it is a controller.
 const chaosEnv = "AUSPEX_CHAOS_CONTROLLER"
@@ -136,6 +137,9 @@ func chaosController(doc string) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
+	if role.Broken == noFence { // the same to the store, though they are two
+		role.Holder = "both"
+	}
 	r := remote{role.World}
 	for ctx.Err() == nil {
 		cfg := DefaultConfig()
@@ -462,7 +466,8 @@ func (x *chaos) controller(role chaosRole, log io.Writer) *exec.Cmd {
 	cmd := exec.CommandContext(x.t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), chaosEnv+"="+string(doc), "GOMAXPROCS=2")
 	cmd.Stderr = log
-	if _, err := cmd.StdinPipe(); err != nil { // open until this process ends
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // one that is stopped is no reason to hang up on all of us
+	if _, err := cmd.StdinPipe(); err != nil {            // open until this process ends
 		x.t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
@@ -504,7 +509,7 @@ func (x *chaos) live(role chaosRole) (ends map[string]int) {
 		wait := time.Duration(x.pick(150)) * time.Millisecond
 		name := []string{"a", "b"}[x.pick(2)]
 		time.Sleep(wait) // trouble comes at times of its own
-		switch x.pick(6) {
+		switch x.pick(7) {
 		case 0, 1, 2:
 			kill(name)
 			if x.pick(3) > 0 {
@@ -526,6 +531,12 @@ func (x *chaos) live(role chaosRole) (ends map[string]int) {
 				}
 			}
 			x.away(pids, wait)
+		case 6:
+			if cmd := running[name]; cmd != nil { // it sleeps, for longer than a lease at times, and wakes
+				_ = cmd.Process.Signal(syscall.SIGSTOP)
+				time.Sleep(8 * wait) // it sleeps
+				_ = cmd.Process.Signal(syscall.SIGCONT)
+			}
 		}
 		for _, name := range []string{"a", "b"} {
 			if running[name] == nil && x.pick(2) == 0 {
@@ -756,16 +767,10 @@ func chaosFiles(t *testing.T) files {
 	return files{template}
 }
 
-// chaosRuns does as many runs as are asked for, or some, side by side.
-func chaosRuns(t *testing.T, some int, one func(t *testing.T, seed uint64) (ends map[string]int)) {
+// chaosRuns does some runs, side by side.
+func chaosRuns(t *testing.T, runs int, one func(t *testing.T, seed uint64) (ends map[string]int)) {
 	t.Helper()
-	runs, seeds := some, rand.Uint64()>>1
-	if testing.Short() {
-		runs = 1
-	}
-	if n, err := strconv.Atoi(os.Getenv("AUSPEX_CHAOS_RUNS")); err == nil {
-		runs = n
-	}
+	seeds := rand.Uint64() >> 1
 	if n, err := strconv.ParseUint(os.Getenv("AUSPEX_CHAOS_SEED"), 10, 64); err == nil {
 		runs, seeds = 1, n
 	}
@@ -815,8 +820,14 @@ func chaosRuns(t *testing.T, some int, one func(t *testing.T, seed uint64) (ends
 }
 
 func TestChaos(t *testing.T) {
-	store := chaosFiles(t)
-	chaosRuns(t, 3, func(t *testing.T, seed uint64) map[string]int {
+	store, runs := chaosFiles(t), 3
+	if testing.Short() {
+		runs = 1
+	}
+	if n, err := strconv.Atoi(os.Getenv("AUSPEX_CHAOS_RUNS")); err == nil {
+		runs = n
+	}
+	chaosRuns(t, runs, func(t *testing.T, seed uint64) map[string]int {
 		ends, _ := chaosRun(t, seed, store, flawless)
 		return ends
 	})
@@ -824,8 +835,8 @@ func TestChaos(t *testing.T) {
 
 // TestChaosFindsWhatIsBroken takes away one protection after the other, and wants a run in which that is seen.
 func TestChaosFindsWhatIsBroken(t *testing.T) {
-	if os.Getenv("AUSPEX_CHAOS_RUNS") == "" {
-		t.Skip("it takes a minute: make chaos runs it")
+	if os.Getenv("AUSPEX_CHAOS_RUNS") == "" || os.Getenv("AUSPEX_CHAOS_FOR") != "" {
+		t.Skip("it takes minutes: make chaos runs it")
 	}
 	store := chaosFiles(t)
 	for _, f := range []flaw{noFence, noBudget, noRack, sendsAgain, noAge, noClosing, noOwner, noDrain, noMark, noTicket} {
@@ -907,7 +918,8 @@ func (p *postgres) make(t *testing.T) string {
 
 // TestChaosWithPostgreSQLAway is the same with a server that is stopped, or killed and started again.
 func TestChaosWithPostgreSQLAway(t *testing.T) {
-	if os.Getenv("AUSPEX_CHAOS_RUNS") == "" {
+	runs, err := strconv.Atoi(os.Getenv("AUSPEX_POSTGRES_CHAOS_RUNS"))
+	if err != nil {
 		t.Skip("it needs PostgreSQL: make chaos runs it")
 	}
 	dir, err := os.MkdirTemp("", "chaos") // whose parents its user may search
@@ -932,7 +944,7 @@ func TestChaosWithPostgreSQLAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	chaosTemplate(t, p.dsn+" dbname=chaos")
-	chaosRuns(t, 0, func(t *testing.T, seed uint64) map[string]int {
+	chaosRuns(t, runs, func(t *testing.T, seed uint64) map[string]int {
 		ends, _ := chaosRun(t, seed, p, flawless)
 		return ends
 	})

@@ -294,7 +294,7 @@ func (c *Controller) rung(ctx context.Context, k *climb, p policy.Policy, i int)
 
 // atEase is how many steps may wait, each looking every second whether it may go: where more do, all of them look less
 // often. A person's decision wakes its step at once.
-const atEase, seldom = 50, time.Minute
+const atEase, seldom = 50, 2 * time.Minute
 
 // between is the wait between two looks at whether a step may go.
 func (c *Controller) between() time.Duration {
