@@ -388,7 +388,8 @@ func (x *chaos) away(d time.Duration) {
 	x.must(syscall.Kill(pid, syscall.SIGKILL))
 	waittest.For(x.T, "the API has ended", func() bool { // it has much memory to give back
 		stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-		return err != nil || strings.Contains(string(stat), ") Z ")
+		threads, _ := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task")) // while one is left its ports are taken
+		return err != nil || strings.Contains(string(stat), ") Z ") && len(threads) <= 1
 	})
 	time.Sleep(d) // nobody listens
 	if out, err := exec.Command("../../test/peers/kube.sh", "start", x.dir).CombinedOutput(); err != nil {
