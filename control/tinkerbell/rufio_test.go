@@ -190,14 +190,18 @@ func TestPowerThatReadsAsBeforeIsBelievedOnceRufioHadTheTimeToReadIt(t *testing.
 func TestAJobThatIsKilledInTheMiddleOrLostIsNotSentAgain(t *testing.T) {
 	a := newAPI(t)
 	a.bmcAt("192.0.2.1", "off")
+	a.mu.Lock()
 	a.hook = func(r *http.Request) (before, after bool) {
 		return false, r.Method == http.MethodPost
 	}
+	a.mu.Unlock()
 	r, s := a.hands(nil, nil)["power_on"], toDo("power_on", nil)
 	if err := r.Apply(t.Context(), s); err == nil || errors.Is(err, control.ErrRejected) {
 		t.Fatal(err)
 	}
+	a.mu.Lock()
 	a.hook = nil
+	a.mu.Unlock()
 	if err := a.hands(nil, nil)["power_on"].Apply(t.Context(), s); err != nil { // whoever asks again makes none
 		t.Fatal(err)
 	}
@@ -268,6 +272,8 @@ func TestAMachineThatIsNotTheServersOrIsBusyIsLeftAlone(t *testing.T) {
 				t.Errorf("%s: %v, want %q", name, err, words)
 			}
 		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		if a.asked != 0 {
 			t.Error("a job was made")
 		}
@@ -285,7 +291,9 @@ func TestAMachineThatIsNotTheServersOrIsBusyIsLeftAlone(t *testing.T) {
 	a.say(units, server, map[string]any{"status": map[string]any{"conditions": []any{map[string]any{"type": "Contactable", "status": "False", "message": "no route to host"}}}})
 	refused(nil, "Rufio does not reach the board controller of machine tink/gpu-1: no route to host")
 	a.say(units, server, map[string]any{"status": map[string]any{"conditions": []any{}}})
+	a.mu.Lock()
 	a.forbid = func(r *http.Request) bool { return r.Method == http.MethodPost }
+	a.mu.Unlock()
 	if err := a.hands(nil, nil)["power_cycle"].Apply(t.Context(), toDo("power_cycle", nil)); !errors.Is(err, control.ErrRejected) || !strings.Contains(err.Error(), "the role lacks a right") {
 		t.Error(err)
 	}
