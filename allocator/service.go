@@ -39,6 +39,8 @@ type ServiceDeps struct {
 	Running     func(server string) []string // workloads that run on it now, but for allocations
 	Wake        func()                       // makes what is due be done at once
 	Installs    bool                         // control can install servers
+	// Pinned is the template that is pinned to a server, by its id, and its version, "" where none is; nil where nobody installs servers.
+	Pinned func(ctx context.Context, server string) (template string, version int64, err error)
 }
 
 // Service gives servers and GPUs to whoever asks. It chooses by a view of its own, which may be
@@ -480,6 +482,11 @@ func (s *Service) Workflow(ctx context.Context, by, kind, server string, do []sc
 		all = slices.Concat(stepsOf([]string{steps.Idle}), do, all)
 	}
 	return s.d.Workflows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: kind, Exclusive: true, Steps: all})
+}
+
+// Resume goes on with a workflow that has failed and is of no allocation, at the step that failed.
+func (s *Service) Resume(ctx context.Context, by, id string) (schemas.Workflow, error) {
+	return s.d.Workflows.Resume(ctx, by, id)
 }
 
 // Rerun runs a workflow of an allocation again that has failed on a server.

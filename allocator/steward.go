@@ -38,6 +38,7 @@ type Config struct {
 	Deploy  []string `yaml:"deploy"`
 	Cleanup []string `yaml:"cleanup"`
 	Look    []string `yaml:"validate"`
+	BringUp BringUp  `yaml:"bring_up"`
 	// Install says for which allocations whole servers are installed, which writes over their disk: asked, those that
 	// name a template, or pinned, also others, of servers to which one is pinned.
 	Install  string        `yaml:"install"`
@@ -76,6 +77,9 @@ func DefaultConfig() Config {
 	return Config{
 		Deploy:  []string{"idle", steps.Drain, "power_on", "set_boot", steps.Install, "telemetry", "health"},
 		Cleanup: []string{"health", "idle", steps.Drain, steps.Wipe, steps.Install, "telemetry", "health", steps.Uncordon},
+		BringUp: BringUp{Steps: []string{
+			steps.Inventory, "idle", steps.Drain, firmware, steps.Install, steps.HostReads, steps.Drain, "telemetry", validate, "health", steps.Uncordon,
+		}},
 		Install: InstallAsked, Wipe: Wipe{Of: WipeInstalled},
 		Look: []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
 	}
@@ -102,6 +106,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Wipe.Template != "" && !slices.Contains(c.Cleanup, steps.Wipe) {
 		return errors.New("wipe.template is set, and cleanup has no step wipe")
+	}
+	if err := c.BringUp.validate(); err != nil {
+		return err
 	}
 	if c.Notice < 0 {
 		return fmt.Errorf("notice is %s; it must not be negative", c.Notice)
