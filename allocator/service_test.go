@@ -21,9 +21,13 @@ import (
 
 // service is a process with an API over the store of a site.
 func (s *site) service(inv *cmdb.Inventory) *allocator.Service {
-	return allocator.NewService(s.config, allocator.ServiceDeps{
-		Allocations: s.given, Estate: s.estate, Workflows: s.flows, Records: records.New(s.db), Inventory: inv.Snapshot,
-	})
+	return s.serviceWith(inv, func(*allocator.ServiceDeps) {})
+}
+
+func (s *site) serviceWith(inv *cmdb.Inventory, more func(*allocator.ServiceDeps)) *allocator.Service {
+	d := allocator.ServiceDeps{Allocations: s.given, Estate: s.estate, Workflows: s.flows, Records: records.New(s.db), Inventory: inv.Snapshot}
+	more(&d)
+	return allocator.NewService(s.config, d)
 }
 
 // stocked is a site of racks with four servers of two GPUs each, and its inventory.

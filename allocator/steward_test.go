@@ -53,8 +53,9 @@ type site struct {
 	refused int
 	posted  []schemas.Event
 	config  allocator.Config
-	stops   []string // steps that were ended, as attempt step
-	goesOn  bool     // what was begun
+	stops   []string          // steps that were ended, as attempt step
+	goesOn  bool              // what was begun
+	holds   map[string]string // by step: what it waits for before it begins
 }
 
 func (s *site) must(err error) {
