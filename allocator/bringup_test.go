@@ -171,3 +171,23 @@ func TestABaselineThatIsWrong(t *testing.T) {
 		}
 	}
 }
+
+// A cleanup that is to set the BIOS back asks for all defaults but for what the server is kept at, of whole servers alone.
+func TestACleanupSetsTheBIOSBack(t *testing.T) {
+	s := newSite(t, 1)
+	s.config.Cleanup = []string{steps.Drain, steps.ResetBIOS, "scrub"}
+	s.run("p1")
+	a := s.becomes(s.take(s.whole("s0")).ID, schemas.AllocationActive)
+	_, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "")
+	s.must(err)
+	s.returned(a.ID)
+	made, err := s.flows.Of(t.Context(), a.ID)
+	s.must(err)
+	w := made[len(made)-1]
+	if len(w.Steps) != 3 || w.Steps[0].Name != steps.Drain || w.Steps[1].Name != steps.SetBIOS {
+		t.Fatalf("%+v", w.Steps)
+	}
+	if d := cmp.Diff(map[string]string{"SMT": "false", "defaults": "true", "reset": "true"}, w.Steps[1].With); d != "" {
+		t.Error(d)
+	}
+}

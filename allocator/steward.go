@@ -147,6 +147,8 @@ type Deps struct {
 	// Installs returns the template that is pinned to a server, by its id, and the version of it that is installed now; ""
 	// where none is, or nobody installs servers.
 	Installs func(ctx context.Context, server string) (template string, version int64, err error)
+	// BIOS are the attributes that a server, by its id, is kept at, by its configuration; none where it has none.
+	BIOS func(ctx context.Context, server string) (map[string]string, error)
 	// Latest is the version of a template that is the latest now, 0 where there is none.
 	Latest func(ctx context.Context, template string) (int64, error)
 	// Wake makes workflows that wait begin.
@@ -260,7 +262,7 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 		names = slices.DeleteFunc(slices.Clone(names), steps.OfServer)
 	}
 	todo := stepsOf(names)
-	if slices.Contains(names, steps.Install) || slices.Contains(names, steps.Wipe) {
+	if slices.ContainsFunc(names, writes) {
 		made, err := s.d.Workflows.Of(ctx, a.ID)
 		if err != nil {
 			return nil, err
@@ -273,6 +275,9 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 				st.With, err = s.installs(ctx, a, server, kind, made)
 			case steps.Wipe:
 				st.With, err = s.wipes(ctx, kind, made)
+			case steps.ResetBIOS:
+				st.Name = steps.SetBIOS
+				st.With, err = s.resets(ctx, server)
 			default:
 				continue
 			}
@@ -282,8 +287,7 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 			drained = drained || todo[i].With != nil
 		}
 		todo = slices.DeleteFunc(todo, func(st schemas.WorkflowStep) bool {
-			writes := st.Name == steps.Install || st.Name == steps.Wipe
-			return writes && st.With == nil || (st.Name == steps.Drain || st.Name == steps.Uncordon) && !drained
+			return writes(st.Name) && st.With == nil || (st.Name == steps.Drain || st.Name == steps.Uncordon) && !drained
 		})
 	}
 	w, err = s.d.Workflows.Create(ctx, actor, schemas.Workflow{ID: id, AllocationID: a.ID, ServerID: server, Type: kind, Exclusive: exclusive, Steps: todo})
@@ -291,6 +295,24 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 		return nil, nil
 	}
 	return &w, err
+}
+
+// writes reports whether a step changes what a server has, so that its scheduler may not have it meanwhile.
+func writes(name string) bool {
+	return name == steps.Install || name == steps.Wipe || name == steps.ResetBIOS
+}
+
+// resets are the parameters of the step that sets the BIOS of a server back: the defaults of its controller, but for what it is kept at.
+func (s *Steward) resets(ctx context.Context, server string) (map[string]string, error) {
+	with, err := s.d.BIOS(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	if with == nil {
+		with = map[string]string{}
+	}
+	with["defaults"], with["reset"] = "true", "true"
+	return with, nil
 }
 
 // installs are the parameters of the step that installs a server, nil where none does: a deployment as it was asked for, or as an

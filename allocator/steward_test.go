@@ -96,7 +96,7 @@ func newSite(t testing.TB, servers int) *site {
 
 // Kinds implements steps.Driver.
 func (s *site) Kinds() []string {
-	return []string{"ready", "scrub", steps.Drain, steps.Install, steps.Uncordon, steps.Wipe}
+	return []string{"ready", "scrub", steps.Drain, steps.Install, steps.Uncordon, steps.Wipe, steps.SetBIOS}
 }
 
 // Do implements steps.Driver.
@@ -155,6 +155,7 @@ func (s *site) run(holder string) (stop func()) {
 			o := said[server]
 			return o.Template, o.TemplateVersion, err
 		},
+		BIOS: func(context.Context, string) (map[string]string, error) { return map[string]string{"SMT": "false"}, nil },
 		Latest: func(ctx context.Context, template string) (int64, error) {
 			t, err := provisioning.New(s.db).Template(ctx, template)
 			if errors.Is(err, entity.ErrNone) {

@@ -24,10 +24,10 @@ type Control struct {
 }
 
 // ofServer are the steps that are done to a server as a whole.
-var ofServer = []string{Drain, Uncordon, "power_on", "power_off", "power_cycle", "reboot", "set_boot", Install, "reinstall", Wipe, Update}
+var ofServer = []string{Drain, Uncordon, "power_on", "power_off", "power_cycle", "reboot", "set_boot", Install, "reinstall", Wipe, Update, SetBIOS}
 
 // OfServer reports whether a step is done to a server as a whole, whoever has its parts.
-func OfServer(name string) bool { return slices.Contains(ofServer, name) }
+func OfServer(name string) bool { return name == ResetBIOS || slices.Contains(ofServer, name) }
 
 // Kinds implements [Driver].
 func (c Control) Kinds() []string {

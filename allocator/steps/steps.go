@@ -31,7 +31,7 @@ func (j *Job) ID() string {
 
 // takesOut reports whether its workflow takes the server out of the pool, installs or wipes it.
 func (j *Job) takesOut() bool {
-	return slices.ContainsFunc([]string{Drain, Install, Wipe}, func(name string) bool { return j.Workflow.Step(name) != nil })
+	return slices.ContainsFunc([]string{Drain, Install, Wipe, SetBIOS}, func(name string) bool { return j.Workflow.Step(name) != nil })
 }
 
 // Progress is how far a step is.
@@ -70,10 +70,13 @@ const (
 	Uncordon = "uncordon"
 	Wipe     = "wipe"            // erases all that is on the drives, and proves it
 	Update   = "update_firmware" // of one component, to a version
+	SetBIOS  = "set_bios"
+	// ResetBIOS stands for the SetBIOS of a cleanup: all defaults, but for what the server is kept at.
+	ResetBIOS = "reset_bios"
 )
 
 // lasting are steps that take longer than others, at most.
-var lasting = map[string]time.Duration{Health: time.Hour, Drain: 30 * time.Minute, Install: 2 * time.Hour, "reinstall": 2 * time.Hour, Wipe: 2 * time.Hour}
+var lasting = map[string]time.Duration{Health: time.Hour, Drain: 30 * time.Minute, Install: 2 * time.Hour, "reinstall": 2 * time.Hour, Wipe: 2 * time.Hour, SetBIOS: 30 * time.Minute}
 
 // patience is how long a bring-up waits for what control does: people may have to agree first, and budgets to be free. Nobody waits for the server.
 const patience = 24 * time.Hour

@@ -65,7 +65,7 @@ func (s *stack) allocate() []run.Component {
 		})
 		steward := allocator.NewSteward(cfg, allocator.Deps{
 			Allocations: given, Estate: estate.New(s.db), Workflows: flows, Log: s.log, Metrics: reg, Wake: runner.Wake, Blamed: s.blamed,
-			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) }, Post: s.post, Installs: s.toInstall, Latest: s.latest,
+			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) }, Post: s.post, Installs: s.toInstall, Latest: s.latest, BIOS: s.keptBIOS,
 		})
 		s.steward.Store(steward)
 		return run.Func("allocator", func(ctx context.Context, ready func()) error {

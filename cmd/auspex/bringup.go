@@ -12,6 +12,7 @@ import (
 	"auspex/collectors"
 	"auspex/internal/enrol"
 	"auspex/internal/reasons"
+	"auspex/internal/store/configs"
 	"auspex/internal/store/conflicts"
 	"auspex/internal/store/discoveries"
 	"auspex/internal/store/entity"
@@ -98,6 +99,20 @@ func (s *stack) differences(ctx context.Context, server string, installs bool) (
 		say(reasons.Lacks, reasons.Args{"words": strings.Join(lacks, ", ")})
 	}
 	return out, nil
+}
+
+// keptBIOS are the attributes that a server, by its id, is kept at, as set_bios takes them.
+func (s *stack) keptBIOS(ctx context.Context, server string) (map[string]string, error) {
+	c, err := configs.New(s.db).Server(ctx, server)
+	if errors.Is(err, entity.ErrNone) || err == nil && len(c.BIOS) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.RAID, c.Network = nil, nil // which no step of this sets
+	_, with, err := configs.ServerSettings(&c)
+	return with, err
 }
 
 // or is a word for a value that is not there.

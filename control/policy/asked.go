@@ -19,6 +19,10 @@ const Optional = "optional"
 // Reset is the parameter of set_bios that has the server restarted, so that what is set is in force.
 const Reset = "reset"
 
+// Defaults is the parameter of set_bios that sets each attribute to what the controller's registry has as its default, but for those
+// that are named.
+const Defaults = "defaults"
+
 // The parameters of update_firmware.
 const (
 	Component = "component" // its id or name in the firmware inventory, or a part of them
