@@ -155,7 +155,9 @@ func (s *site) run(holder string) (stop func()) {
 			o := said[server]
 			return o.Template, o.TemplateVersion, err
 		},
-		BIOS: func(context.Context, string) (map[string]string, error) { return map[string]string{"SMT": "false"}, nil },
+		BIOS: func(context.Context, string) (map[string]string, error) {
+			return map[string]string{"SMT": "false"}, nil
+		},
 		Latest: func(ctx context.Context, template string) (int64, error) {
 			t, err := provisioning.New(s.db).Template(ctx, template)
 			if errors.Is(err, entity.ErrNone) {
