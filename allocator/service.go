@@ -40,6 +40,8 @@ type ServiceDeps struct {
 	Wake        func()                       // makes what is due be done at once
 	// Installs reports whether control can install a server and acts, or where none is named whether it does at all.
 	Installs func(ctx context.Context, server string) (bool, error)
+	// Pinned is the template that is pinned to a server, by its id, and its version, "" where none is; nil where nobody installs servers.
+	Pinned func(ctx context.Context, server string) (template string, version int64, err error)
 }
 
 // Service gives servers and GPUs to whoever asks. It chooses by a view of its own, which may be
@@ -490,6 +492,11 @@ func (s *Service) Workflow(ctx context.Context, by, kind, server string, do []sc
 		all = slices.Concat(stepsOf([]string{steps.Idle}), do, all)
 	}
 	return s.d.Workflows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: kind, Exclusive: true, Steps: all})
+}
+
+// Resume goes on with a workflow that has failed and is of no allocation, at the step that failed.
+func (s *Service) Resume(ctx context.Context, by, id string) (schemas.Workflow, error) {
+	return s.d.Workflows.Resume(ctx, by, id)
 }
 
 // Rerun runs a workflow of an allocation again that has failed on a server.

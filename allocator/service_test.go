@@ -25,9 +25,13 @@ import (
 
 // service is a process with an API over the store of a site.
 func (s *site) service(inv *cmdb.Inventory) *allocator.Service {
-	return allocator.NewService(s.config, allocator.ServiceDeps{
-		Allocations: s.given, Estate: s.estate, Workflows: s.flows, Records: records.New(s.db), Inventory: inv.Snapshot,
-	})
+	return s.serviceWith(inv, func(*allocator.ServiceDeps) {})
+}
+
+func (s *site) serviceWith(inv *cmdb.Inventory, more func(*allocator.ServiceDeps)) *allocator.Service {
+	d := allocator.ServiceDeps{Allocations: s.given, Estate: s.estate, Workflows: s.flows, Records: records.New(s.db), Inventory: inv.Snapshot}
+	more(&d)
+	return allocator.NewService(s.config, d)
 }
 
 // stocked is a site of racks with four servers of two GPUs each, and its inventory.
@@ -167,7 +171,7 @@ func TestWhatHasNoSystemIsGivenToWhoNamesATemplate(t *testing.T) {
 		}))
 	}
 	svc := allocator.NewService(s.config, allocator.ServiceDeps{
-		Allocations: s.given, Estate: s.estate, Workflows: s.flows, Records: records.New(s.db), Inventory: inv.Snapshot, Installs: true,
+		Allocations: s.given, Estate: s.estate, Workflows: s.flows, Records: records.New(s.db), Inventory: inv.Snapshot, Installs: func(context.Context, string) (bool, error) { return true, nil },
 	})
 	c, err := svc.Choose(t.Context(), s.ask(schemas.Wish{Servers: 1}))
 	if err != nil || len(c.Servers) != 1 || c.Servers[0].Server != "r00-s3" || len(c.Lost) != 1 || c.Lost[0].Reason.ID != messages.Bare || c.Lost[0].Count != 3 {

@@ -38,6 +38,7 @@ type Config struct {
 	Deploy  []string `yaml:"deploy"`
 	Cleanup []string `yaml:"cleanup"`
 	Look    []string `yaml:"validate"`
+	BringUp BringUp  `yaml:"bring_up"`
 	// Install says for which allocations whole servers are installed, which writes over their disk: asked, those that
 	// name a template, or pinned, also others, of servers to which one is pinned.
 	Install  string        `yaml:"install"`
@@ -76,6 +77,9 @@ func DefaultConfig() Config {
 	return Config{
 		Deploy:  []string{"idle", steps.Drain, "power_on", "set_boot", steps.Install, "telemetry", "health"},
 		Cleanup: []string{"health", "idle", steps.Drain, steps.Wipe, steps.Install, "telemetry", "health", steps.Uncordon},
+		BringUp: BringUp{Steps: []string{
+			steps.Inventory, "idle", steps.Drain, firmware, steps.Install, steps.HostReads, steps.Drain, "telemetry", validate, "health", steps.Uncordon,
+		}},
 		Install: InstallAsked, Wipe: Wipe{Of: WipeInstalled},
 		Look: []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
 	}
@@ -102,6 +106,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Wipe.Template != "" && !slices.Contains(c.Cleanup, steps.Wipe) {
 		return errors.New("wipe.template is set, and cleanup has no step wipe")
+	}
+	if err := c.BringUp.validate(); err != nil {
+		return err
 	}
 	if c.Notice < 0 {
 		return fmt.Errorf("notice is %s; it must not be negative", c.Notice)
@@ -140,6 +147,8 @@ type Deps struct {
 	// Installs returns the template that is pinned to a server, by its id, and the version of it that is installed now; ""
 	// where none is, or nobody installs servers.
 	Installs func(ctx context.Context, server string) (template string, version int64, err error)
+	// BIOS are the attributes that a server, by its id, is kept at, by its configuration; none where it has none.
+	BIOS func(ctx context.Context, server string) (map[string]string, error)
 	// Latest is the version of a template that is the latest now, 0 where there is none.
 	Latest func(ctx context.Context, template string) (int64, error)
 	// Wake makes workflows that wait begin.
@@ -253,7 +262,7 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 		names = slices.DeleteFunc(slices.Clone(names), steps.OfServer)
 	}
 	todo := stepsOf(names)
-	if slices.Contains(names, steps.Install) || slices.Contains(names, steps.Wipe) {
+	if slices.ContainsFunc(names, writes) {
 		made, err := s.d.Workflows.Of(ctx, a.ID)
 		if err != nil {
 			return nil, err
@@ -271,6 +280,9 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 				if st.With, err = s.wipes(ctx, kind, made); st.With != nil {
 					wiped = i
 				}
+			case steps.ResetBIOS:
+				st.Name = steps.SetBIOS
+				st.With, err = s.resets(ctx, server)
 			default:
 				continue
 			}
@@ -285,8 +297,7 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 			todo = append(todo[:n], slices.DeleteFunc(todo[n:], func(st schemas.WorkflowStep) bool { return st.Name == steps.Telemetry || st.Name == steps.Health })...)
 		}
 		todo = slices.DeleteFunc(todo, func(st schemas.WorkflowStep) bool {
-			writes := st.Name == steps.Install || st.Name == steps.Wipe
-			return writes && st.With == nil || (st.Name == steps.Drain || st.Name == steps.Uncordon) && !drained
+			return writes(st.Name) && st.With == nil || (st.Name == steps.Drain || st.Name == steps.Uncordon) && !drained
 		})
 	}
 	w, err = s.d.Workflows.Create(ctx, actor, schemas.Workflow{ID: id, AllocationID: a.ID, ServerID: server, Type: kind, Exclusive: exclusive, Steps: todo})
@@ -294,6 +305,24 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 		return nil, nil
 	}
 	return &w, err
+}
+
+// writes reports whether a step changes what a server has, so that its scheduler may not have it meanwhile.
+func writes(name string) bool {
+	return name == steps.Install || name == steps.Wipe || name == steps.ResetBIOS
+}
+
+// resets are the parameters of the step that sets the BIOS of a server back: the defaults of its controller, but for what it is kept at.
+func (s *Steward) resets(ctx context.Context, server string) (map[string]string, error) {
+	with, err := s.d.BIOS(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	if with == nil {
+		with = map[string]string{}
+	}
+	with["defaults"], with["reset"] = "true", "true"
+	return with, nil
 }
 
 // installs are the parameters of the step that installs a server, nil where none does: a deployment as it was asked for, or as an

@@ -53,8 +53,9 @@ type site struct {
 	refused int
 	posted  []schemas.Event
 	config  allocator.Config
-	stops   []string // steps that were ended, as attempt step
-	goesOn  bool     // what was begun
+	stops   []string          // steps that were ended, as attempt step
+	goesOn  bool              // what was begun
+	holds   map[string]string // by step: what it waits for before it begins
 }
 
 func (s *site) must(err error) {
@@ -95,7 +96,7 @@ func newSite(t testing.TB, servers int) *site {
 
 // Kinds implements steps.Driver.
 func (s *site) Kinds() []string {
-	return []string{"ready", "scrub", steps.Drain, steps.Install, steps.Uncordon, steps.Wipe}
+	return []string{"ready", "scrub", steps.Drain, steps.Install, steps.Uncordon, steps.Wipe, steps.SetBIOS}
 }
 
 // Do implements steps.Driver.
@@ -153,6 +154,9 @@ func (s *site) run(holder string) (stop func()) {
 			said, err := provisioning.New(s.db).Overrides(ctx, []string{server})
 			o := said[server]
 			return o.Template, o.TemplateVersion, err
+		},
+		BIOS: func(context.Context, string) (map[string]string, error) {
+			return map[string]string{"SMT": "false"}, nil
 		},
 		Latest: func(ctx context.Context, template string) (int64, error) {
 			t, err := provisioning.New(s.db).Template(ctx, template)

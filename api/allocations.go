@@ -37,6 +37,10 @@ type Allocator interface {
 	Replacement(ctx context.Context, a *schemas.Allocation) ([]schemas.Pick, error)
 	// Workflow runs one on a server that nobody has: what is to be done, and then a look at it.
 	Workflow(ctx context.Context, by, kind, server string, do []schemas.WorkflowStep) (schemas.Workflow, error)
+	// BringUp runs one that takes a server from where it was found to ready, installed with what is asked for or pinned to it.
+	BringUp(ctx context.Context, by, server string, in schemas.Install) (schemas.Workflow, error)
+	// Resume goes on with a failed one of no allocation where it failed.
+	Resume(ctx context.Context, by, id string) (schemas.Workflow, error)
 	// Rerun runs a failed one of an allocation again.
 	Rerun(ctx context.Context, by, kind, allocation, server string) (schemas.Workflow, error)
 	// Wake makes what is due be done at once.
@@ -304,7 +308,10 @@ func (s *Server) request(ctx context.Context, b *apigen.NewAllocation) (r schema
 	if ways != 1 {
 		return r, bad("wish", "is to be asked for, or server_id, server_ids or gpu_ids: one of them, and there are %d", ways)
 	}
-	if err := s.installs(ctx, b, &r); err != nil {
+	if b.Template != "" && (b.Wish.GPUs > 0 || b.Wish.GPUsPerServer > 0 || len(b.GpuIds) > 0) {
+		return r, wrong("body", apigen.FieldProblem{Field: "template", Detail: "is for whole servers: who has the other GPUs keeps the server as it is"})
+	}
+	if r.Install, err = s.installs(ctx, b.Template, b.TemplateVersion, b.Parameters); err != nil {
 		return r, err
 	}
 	if wished {
@@ -348,57 +355,53 @@ func (s *Server) request(ctx context.Context, b *apigen.NewAllocation) (r schema
 	return r, nil
 }
 
-// installs reads what servers are to be installed with.
-func (s *Server) installs(ctx context.Context, b *apigen.NewAllocation, r *schemas.AllocationRequest) error {
-	bad := func(field, detail string) error {
-		return wrong("body", apigen.FieldProblem{Field: field, Detail: detail})
+// installs reads what servers are to be installed with, which a request names; the zero Install is nothing.
+func (s *Server) installs(ctx context.Context, template string, version int64, parameters map[string]any) (in schemas.Install, err error) {
+	bad := func(field, detail string) (schemas.Install, error) {
+		return in, wrong("body", apigen.FieldProblem{Field: field, Detail: detail})
 	}
-	if b.Template == "" {
+	if template == "" {
 		switch {
-		case b.TemplateVersion != 0:
+		case version != 0:
 			return bad("template_version", "is of a template, and none is named")
-		case len(b.Parameters) > 0:
+		case len(parameters) > 0:
 			return bad("parameters", "are of a template, and none is named")
 		}
-		return nil
-	}
-	if b.Wish.GPUs > 0 || b.Wish.GPUsPerServer > 0 || len(b.GpuIds) > 0 {
-		return bad("template", "is for whole servers: who has the other GPUs keeps the server as it is")
+		return in, nil
 	}
 	e, err := s.holdings()
 	if err != nil {
-		return err
+		return in, err
 	}
-	t, err := e.provisioning.Template(ctx, b.Template)
+	t, err := e.provisioning.Template(ctx, template)
 	switch {
 	case errors.Is(err, entity.ErrNone):
-		return bad("template", fmt.Sprintf("%q is no template", b.Template))
+		return bad("template", fmt.Sprintf("%q is no template", template))
 	case err != nil:
-		return err
+		return in, err
 	case t.Status == schemas.TemplateRetired:
 		return bad("template", t.Name+" is retired: nothing new is installed with it")
 	}
-	if v := b.TemplateVersion; v != 0 && v != t.Version {
-		t.TemplateVersion, err = e.provisioning.Version(ctx, t.ID, v)
+	if version != 0 && version != t.Version {
+		t.TemplateVersion, err = e.provisioning.Version(ctx, t.ID, version)
 		if errors.Is(err, entity.ErrNone) {
-			return bad("template_version", fmt.Sprintf("%s has no version %d", t.Name, v))
+			return bad("template_version", fmt.Sprintf("%s has no version %d", t.Name, version))
 		} else if err != nil {
-			return err
+			return in, err
 		}
 	}
 	var faults provision.Faults
-	_, secrets, err := provision.Given(&t.TemplateBody, b.Parameters)
+	_, secrets, err := provision.Given(&t.TemplateBody, parameters)
 	if errors.As(err, &faults) {
-		return wrong("body", faultsIn("body", faults)...)
+		return in, wrong("body", faultsIn("body", faults)...)
 	} else if err != nil {
-		return err
+		return in, err
 	}
 	// What it names is written to a server that is then theirs.
 	if len(secrets) > 0 && (around(ctx) != "" || may(ctx, access.Inventory) != nil) {
 		return bad("parameters."+secrets[0], "names a secret of the site, which is for those who run it")
 	}
-	r.Install = schemas.Install{Template: t.Name, TemplateVersion: t.Version, Parameters: b.Parameters}
-	return nil
+	return schemas.Install{Template: t.Name, TemplateVersion: t.Version, Parameters: parameters}, nil
 }
 
 func later(a, b time.Time) time.Time {
@@ -772,16 +775,30 @@ func (s *Server) makeWorkflow(ctx context.Context, b *apigen.NewWorkflow) (w sch
 	if err != nil {
 		return w, err
 	}
-	var do []schemas.WorkflowStep
-	if b.Type == schemas.WorkflowConfig {
+	if b.Type != schemas.WorkflowValidate { // control does things for it
 		if err := s.mayOn(ctx, access.Operate, v.ID); err != nil {
 			return w, err
 		}
-		if do, err = s.configSteps(ctx, &v); err != nil {
-			return w, err
-		}
 	}
-	if w, err = s.deps.Allocator.Workflow(ctx, Caller(ctx).Name, b.Type, v.ID, do); err != nil {
+	in, err := s.installs(ctx, b.Template, b.TemplateVersion, b.Parameters)
+	if err != nil {
+		return w, err
+	}
+	var do []schemas.WorkflowStep
+	switch {
+	case b.Type == schemas.WorkflowBringUp:
+		w, err = s.deps.Allocator.BringUp(ctx, Caller(ctx).Name, v.ID, in)
+	case in.Template != "":
+		return w, wrong("body", apigen.FieldProblem{Field: "template", Detail: "is of a workflow of the type " + schemas.WorkflowBringUp})
+	default:
+		if b.Type == schemas.WorkflowConfig {
+			if do, err = s.configSteps(ctx, &v); err != nil {
+				return w, err
+			}
+		}
+		w, err = s.deps.Allocator.Workflow(ctx, Caller(ctx).Name, b.Type, v.ID, do)
+	}
+	if err != nil {
 		return w, notGiven(err)
 	}
 	s.allocated()
@@ -828,6 +845,37 @@ func (s *Server) CleanupAllocation(ctx context.Context, r apigen.CleanupAllocati
 		return nil, err
 	}
 	return apigen.CleanupAllocation202JSONResponse{Body: s.saidOfFlow(w), Headers: apigen.CleanupAllocation202ResponseHeaders{Location: s.at("workflows", w.ID)}}, nil
+}
+
+// ResumeWorkflow implements the operation resumeWorkflow.
+func (s *Server) ResumeWorkflow(ctx context.Context, r apigen.ResumeWorkflowRequestObject) (apigen.ResumeWorkflowResponseObject, error) {
+	if err := s.somewhere(ctx, access.Allocate); err != nil {
+		return nil, err
+	}
+	if s.deps.Allocator == nil {
+		return nil, noAllocator
+	}
+	f, err := s.workflow(ctx, r.ID)
+	if err == nil {
+		err = s.mayOn(ctx, access.Allocate, f.ServerID)
+	}
+	if err == nil && f.Type != schemas.WorkflowValidate {
+		err = s.mayOn(ctx, access.Operate, f.ServerID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.deps.Allocator.Resume(ctx, Caller(ctx).Name, r.ID)
+	switch {
+	case errors.Is(err, workflows.ErrOf):
+		return nil, problem{http.StatusConflict, "of_allocation", "The workflow is of an allocation.", "Run it again: `workflows deploy` or `workflows cleanup`."}
+	case errors.Is(err, workflows.ErrPast):
+		return nil, problem{http.StatusConflict, "past", "Another workflow was made on the server since, and what this one saw is out of date.", "Create one anew."}
+	case err != nil:
+		return nil, refused(notGiven(err), "workflow", r.ID)
+	}
+	s.allocated()
+	return apigen.ResumeWorkflow202JSONResponse{Body: s.saidOfFlow(w), Headers: apigen.ResumeWorkflow202ResponseHeaders{Location: s.at("workflows", w.ID)}}, nil
 }
 
 // CancelWorkflow implements the operation cancelWorkflow.

@@ -105,6 +105,15 @@ func (n *named) Workflow(ctx context.Context, by, kind, server string, do []sche
 	return n.flows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: kind, Exclusive: true, Steps: append(do, schemas.WorkflowStep{Name: "health"})})
 }
 
+func (n *named) BringUp(ctx context.Context, by, server string, in schemas.Install) (schemas.Workflow, error) {
+	with := map[string]string{"template": in.Template, "version": fmt.Sprint(in.TemplateVersion)}
+	return n.flows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: schemas.WorkflowBringUp, Exclusive: true, Steps: []schemas.WorkflowStep{{Name: "install", With: with}}})
+}
+
+func (n *named) Resume(ctx context.Context, by, id string) (schemas.Workflow, error) {
+	return n.flows.Resume(ctx, by, id)
+}
+
 func (n *named) Rerun(ctx context.Context, by, kind, allocation, server string) (schemas.Workflow, error) {
 	all, err := n.flows.Of(ctx, allocation)
 	if err != nil {

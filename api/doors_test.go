@@ -483,6 +483,12 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			w.send(t, http.MethodDelete, "api/v1/workflows/"+f.ID, access.RoleEngineer, nil)
 			return "engineer update workflow " + f.ID
 		},
+		"resumeWorkflow": func() string {
+			f := w.validates(t, "gpu-r02-02")
+			w.send(t, http.MethodDelete, "api/v1/workflows/"+f.ID, access.RoleEngineer, nil)
+			w.send(t, http.MethodPost, "api/v1/workflows/"+f.ID+"/resume", access.RoleEngineer, nil)
+			return "engineer update workflow " + f.ID
+		},
 		"deployAllocation":  func() string { return w.reruns(t, schemas.WorkflowDeploy, "gpu-r01-08") },
 		"cleanupAllocation": func() string { return w.reruns(t, schemas.WorkflowCleanup, "gpu-r02-01") },
 		"createUser": func() string {

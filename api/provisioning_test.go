@@ -323,3 +323,39 @@ func TestAnAllocationNamesItsTemplate(t *testing.T) {
 	refusal(t, "retired", ask("li", good), http.StatusBadRequest, "bad_body", "template")
 	refusal(t, "pinned", w.do(t, access.RoleEngineer, http.MethodDelete, "templates/ubuntu", "", ""), http.StatusConflict, "in_use", "")
 }
+
+// A server is brought up with a template that is checked first; where that fails it is resumed, by who may and while nothing else was done.
+func TestAServerIsBroughtUp(t *testing.T) {
+	w := gives(t, withEstate(t, 4))
+	if a := w.do(t, access.RoleEngineer, http.MethodPost, "templates", "", ubuntu(t, ubuntuText)); a.status != http.StatusCreated {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	ask := func(text string) answer {
+		return w.send(t, http.MethodPost, "api/v1/workflows", access.RoleEngineer, body(text))
+	}
+	const good = `"template":"ubuntu","parameters":{"url":"http://images/a.gz"}`
+	for with, field := range map[string]string{
+		`{"type":"bring_up","server_id":"gpu-r01-01","template":"talos"}`: "template", `{"type":"bring_up","server_id":"gpu-r01-01","template":"ubuntu"}`: "parameters.url",
+		`{"type":"validate","server_id":"gpu-r01-01",` + good + `}`: "template", `{"type":"bring_up","server_id":"gpu-r01-01","allocation_id":"x"}`: "allocation_id",
+	} {
+		refusal(t, with, ask(with), http.StatusBadRequest, "bad_body", field)
+	}
+	f := decode[schemas.Workflow](t, ask(`{"type":"bring_up","server_id":"gpu-r01-01",`+good+`}`), http.StatusAccepted)
+	if f.Type != schemas.WorkflowBringUp || f.Step("install").With["template"] != "ubuntu" || f.Step("install").With["version"] != "1" {
+		t.Errorf("%+v", f)
+	}
+	resume := func(id string) answer {
+		return w.send(t, http.MethodPost, "api/v1/workflows/"+id+"/resume", access.RoleEngineer, nil)
+	}
+	refusal(t, "one that goes on", resume(f.ID), http.StatusConflict, "illegal_move", "")
+	if a := w.send(t, http.MethodDelete, "api/v1/workflows/"+f.ID, access.RoleEngineer, nil); a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	a := resume(f.ID)
+	if is := decode[schemas.Workflow](t, a, http.StatusAccepted); is.Status != schemas.WorkflowPending || is.Attempt != 2 || a.header.Get("Location") != "/api/v1/workflows/"+f.ID {
+		t.Errorf("%s %v", a.body, a.header)
+	}
+	w.send(t, http.MethodDelete, "api/v1/workflows/"+f.ID, access.RoleEngineer, nil)
+	w.validates(t, "gpu-r01-01")
+	refusal(t, "after another", resume(f.ID), http.StatusConflict, "past", "")
+}

@@ -109,6 +109,7 @@ var rights = []right{
 	{op: "cleanupAllocation", needs: "engineer", of: helds, thing: "allocation", path: "workflows/cleanup", body: `{"allocation_id":"X","server_id":"HOST"}`, ok: 409},
 	{op: "getWorkflow", needs: "viewer", of: helds, thing: "workflow", path: "workflows/X", ok: 200},
 	{op: "cancelWorkflow", needs: "engineer", of: helds, thing: "workflow", path: "workflows/X", ok: 409},
+	{op: "resumeWorkflow", needs: "engineer", of: helds, thing: "workflow", path: "workflows/X/resume", ok: 409},
 	{op: "getCapacity", needs: "viewer", path: "capacity", ok: 200},
 	{op: "listPools", needs: "viewer", path: "pools", ok: 200},
 	{op: "createPool", needs: "admin", of: sites, path: "pools", body: `{"name":"default"}`, ok: 409},

@@ -378,7 +378,7 @@ var tenantRules = map[string]rule{
 	"listQuotas": ruleOpen, "getQuota": ruleOpen, "listReservations": ruleOpen, "getReservation": ruleOpen,
 	"listAllocations": ruleOpen, "createAllocation": ruleOpen, "getAllocation": ruleOpen, "updateAllocation": ruleOpen, "deleteAllocation": ruleOpen,
 	"startAllocation": ruleOpen, "stopAllocation": ruleOpen, "getAllocationStatus": ruleOpen,
-	"listWorkflows": ruleOpen, "getWorkflow": ruleOpen, "cancelWorkflow": ruleOpen, "deployAllocation": ruleOpen, "cleanupAllocation": ruleOpen,
+	"listWorkflows": ruleOpen, "getWorkflow": ruleOpen, "cancelWorkflow": ruleOpen, "resumeWorkflow": ruleOpen, "deployAllocation": ruleOpen, "cleanupAllocation": ruleOpen,
 	// What there is to choose from; who has it is not told.
 	"listServers": ruleOpen, "getServer": ruleOpen, "listServerGPUs": ruleOpen, "listGPUs": ruleOpen, "getGPU": ruleOpen,
 	"listResources": ruleOpen, "getResource": ruleOpen, "search": ruleOpen,

@@ -1949,7 +1949,7 @@ func (c *Client) TestWebhook(ctx context.Context, id string, opts ...Option) (sc
 // ListWorkflowsParams are the parameters of [Client.ListWorkflows]; what is zero is not sent.
 type ListWorkflowsParams struct {
 	Status     string // one of pending, running, completed, failed
-	Type       string // one of deploy, cleanup, config, validate
+	Type       string // one of deploy, cleanup, config, validate, bring_up
 	Server     string // A server or switch, by any of its names
 	Allocation string
 	Sort       string // By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id; one of created_at, -created_at, updated_at, -updated_at
@@ -1976,11 +1976,15 @@ func (c *Client) ListWorkflows(ctx context.Context, params ListWorkflowsParams, 
 	return all[schemas.Workflow](ctx, c, Request{Method: http.MethodGet, Path: "workflows", Query: params.query()}, opts)
 }
 
-// CreateWorkflow: Run a workflow on a server; on one that is discovered, `validate` makes it ready. `validate` looks
-// at a server that nobody has, and `config` sets it and its GPUs before that as their latest configurations say, by
-// control: a step that no driver does fails and says so. `deploy` and `cleanup` are the same as below. Needs the
-// permission `allocate`, and `config` also `operate`, or the grant of it in the server's pool, of which whoever is in
-// a team needs some. A server that somebody has, or on which another workflow runs, is 409.
+// CreateWorkflow: Run a workflow on a server; one that is discovered is made ready by `bring_up`, or by `validate`
+// where nothing is to be done to it. `bring_up` takes a server that nobody has to ready, by the steps of
+// `allocator.bring_up`: the inventory is held against what was seen, firmware brought to its baseline, the server
+// installed with the template that is named or pinned to it, its drivers read, and validated. Where control does not
+// act it waits. `validate` looks at a server that nobody has, and `config` sets it and its GPUs before that as their
+// latest configurations say, by control: a step that no driver does fails and says so. `deploy` and `cleanup` are the
+// same as below. Needs the permission `allocate`, and `config` and `bring_up` also `operate`, or the grant of it in
+// the server's pool, of which whoever is in a team needs some. A server that somebody has, or on which another
+// workflow runs, is 409.
 func (c *Client) CreateWorkflow(ctx context.Context, body NewWorkflow, opts ...Option) (schemas.Workflow, error) {
 	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "workflows", Body: body}, opts)
 }
@@ -2004,6 +2008,13 @@ func (c *Client) GetWorkflow(ctx context.Context, id string, opts ...Option) (sc
 // on is ended; what was done until then stays.
 func (c *Client) CancelWorkflow(ctx context.Context, id string, opts ...Option) (schemas.Workflow, error) {
 	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodDelete, Path: "workflows/" + url.PathEscape(id)}, opts)
+}
+
+// ResumeWorkflow: Go on with a workflow of a server alone that has failed, at the step that failed. What was completed
+// stays so. A workflow of an allocation is run again by `deploy` and `cleanup`, and is 409 here, as is one after which
+// another was made on the server.
+func (c *Client) ResumeWorkflow(ctx context.Context, id string, opts ...Option) (schemas.Workflow, error) {
+	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "workflows/" + url.PathEscape(id) + "/resume"}, opts)
 }
 
 // Problem: as the document has it.
@@ -3078,9 +3089,12 @@ type ChangedWebhook struct {
 
 // NewWorkflow: as the document has it.
 type NewWorkflow struct {
-	AllocationID string `json:"allocation_id,omitzero"` // Of deploy and cleanup, which belong to an allocation
-	ServerID     string `json:"server_id"`
-	Type         string `json:"type"` // one of deploy, cleanup, config, validate
+	AllocationID    string         `json:"allocation_id,omitzero"` // Of deploy and cleanup, which belong to an allocation
+	Parameters      map[string]any `json:"parameters,omitzero"`    // Of the template, as its schema says. A secret, by its name, is for those who run the place
+	ServerID        string         `json:"server_id"`
+	Template        string         `json:"template,omitzero"`         // Of bring_up: install with this template, by id or name, instead of what is pinned to the server
+	TemplateVersion int64          `json:"template_version,omitzero"` // Absent is the latest
+	Type            string         `json:"type"`                      // one of deploy, cleanup, config, validate, bring_up
 }
 
 // WorkflowOfAllocation: as the document has it.

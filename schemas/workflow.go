@@ -11,6 +11,7 @@ const (
 	WorkflowCleanup  = "cleanup"  // makes it fit for the next one
 	WorkflowConfig   = "config"   // brings a configuration in force
 	WorkflowValidate = "validate" // looks whether it is well
+	WorkflowBringUp  = "bring_up" // makes one that was found fit for its first user
 )
 
 // States of a step of a workflow.

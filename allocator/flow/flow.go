@@ -238,6 +238,9 @@ func (r *Runner) one(ctx context.Context, w schemas.Workflow) error {
 			continue
 		}
 		if st.Status == schemas.StepPending {
+			if err := r.hold(ctx, &w, n, gpus); err != nil {
+				return err
+			}
 			st.Status, st.StartedAt = schemas.StepRunning, r.now().UTC()
 			if err := r.save(ctx, &w); err != nil {
 				return err
@@ -253,10 +256,47 @@ func (r *Runner) one(ctx context.Context, w schemas.Workflow) error {
 	return r.finish(ctx, &w, schemas.WorkflowCompleted, "")
 }
 
+// hold waits until a step may begin, which its driver says. What it waits for is its message; its time has not begun.
+func (r *Runner) hold(ctx context.Context, w *schemas.Workflow, n int, gpus []string) error {
+	st := &w.Steps[n]
+	d, ok := r.drivers[st.Name].(steps.Holder)
+	for ok {
+		if mine, err := r.store.Hold(ctx, w.ID, r.holder, r.cfg.Hold); err != nil {
+			return err
+		} else if !mine {
+			return workflows.ErrLost
+		}
+		call, cancel := context.WithTimeout(ctx, r.cfg.Hold/2)
+		why, err := d.Holds(call, steps.Job{Workflow: *w, Step: *st, Number: n, GPUs: gpus})
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			why = err.Error()
+		}
+		if why == "" {
+			break
+		}
+		if st.Message != why {
+			st.Message = why
+			if err := r.save(ctx, w); err != nil {
+				return err
+			}
+		}
+		if err := run.Sleep(ctx, r.cfg.Poll); err != nil {
+			return err
+		}
+	}
+	st.Message = ""
+	return nil
+}
+
 // step does a step until it is completed or failed.
 func (r *Runner) step(ctx context.Context, w *schemas.Workflow, n int, gpus []string) error {
 	st := &w.Steps[n]
 	driver, known := r.drivers[st.Name]
+	within := steps.Within(w.Type, st.Name, r.cfg.StepTime)
 	if !known {
 		st.Status, st.Message = schemas.StepFailed, reasons.Text(reasons.NoDriver, reasons.Args{"step": st.Name})
 	}
@@ -285,12 +325,12 @@ func (r *Runner) step(ctx context.Context, w *schemas.Workflow, n int, gpus []st
 			st.Status = schemas.StepCompleted
 		case p.Failed:
 			st.Status = schemas.StepFailed
-		case r.now().Sub(st.StartedAt) > steps.Within(st.Name, r.cfg.StepTime):
+		case r.now().Sub(st.StartedAt) > within:
 			late := reasons.TooLong
 			if st.Message != "" {
 				late = reasons.TooLongSo
 			}
-			st.Status, st.Message = schemas.StepFailed, reasons.Text(late, reasons.Args{"age": steps.Within(st.Name, r.cfg.StepTime), "why": st.Message})
+			st.Status, st.Message = schemas.StepFailed, reasons.Text(late, reasons.Args{"age": within, "why": st.Message})
 		}
 		if st.Status != schemas.StepRunning {
 			break

@@ -18,13 +18,16 @@ type Control struct {
 	// Action reads how far an action is.
 	Action func(ctx context.Context, id string) (schemas.Action, bool, error)
 	Now    func() time.Time
+	// Mode is the most that control would do now of a kind of step on a server, and Works reports whether it works there.
+	Mode  func(ctx context.Context, server, kind string) (string, error)
+	Works func(ctx context.Context, server string) (bool, error)
 }
 
 // ofServer are the steps that are done to a server as a whole.
-var ofServer = []string{Drain, Uncordon, "power_on", "power_off", "power_cycle", "reboot", "set_boot", Install, "reinstall", Wipe}
+var ofServer = []string{Drain, Uncordon, "power_on", "power_off", "power_cycle", "reboot", "set_boot", Install, "reinstall", Wipe, Update, SetBIOS}
 
 // OfServer reports whether a step is done to a server as a whole, whoever has its parts.
-func OfServer(name string) bool { return slices.Contains(ofServer, name) }
+func OfServer(name string) bool { return name == ResetBIOS || slices.Contains(ofServer, name) }
 
 // Kinds implements [Driver].
 func (c Control) Kinds() []string {
@@ -66,6 +69,26 @@ func (c Control) Do(ctx context.Context, j Job) (Progress, error) {
 		p.Message = reasons.Text(reasons.ActionSo, reasons.Args{"state": a.State, "why": cmp.Or(a.Detail, reasons.Text(reasons.WorksOn, nil))})
 	}
 	return p, nil
+}
+
+// Holds implements [Holder]: a bring-up waits until control acts, and for what control does on the server meanwhile. Other workflows
+// fail then, as somebody waits for the server.
+func (c Control) Holds(ctx context.Context, j Job) (string, error) {
+	if j.Workflow.Type != schemas.WorkflowBringUp {
+		return "", nil
+	}
+	mode, err := c.Mode(ctx, j.Workflow.Server, j.Step.Name)
+	if err != nil {
+		return "", err
+	}
+	if mode == schemas.ModeObserve || mode == schemas.ModeDryRun {
+		return reasons.Text(reasons.Waits, reasons.Args{"why": reasons.Text(reasons.ModeHolds, reasons.Args{"mode": mode, "step": j.Step.Name})}), nil
+	}
+	busy, err := c.Works(ctx, j.Workflow.Server)
+	if err != nil || !busy {
+		return "", err
+	}
+	return reasons.Text(reasons.WorksOn, nil), nil
 }
 
 // Stop implements [Stopper]: what waits is not begun, and what goes on and can be ended is ended.

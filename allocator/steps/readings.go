@@ -40,7 +40,7 @@ func (r Readings) Kinds() []string { return []string{Telemetry, Health, Idle} }
 func (r Readings) Do(ctx context.Context, j Job) (Progress, error) {
 	switch j.Step.Name {
 	case Telemetry:
-		return r.fresh(ctx, j)
+		return r.telemetry(ctx, j)
 	case Health:
 		ill, err := r.Ill(ctx, j.Workflow.Server)
 		if err != nil {
@@ -67,9 +67,9 @@ func (r Readings) Do(ctx context.Context, j Job) (Progress, error) {
 	}
 }
 
-// fresh waits until what is read of a server has been read since the step began: its GPUs in any
+// telemetry waits until what is read of a server has been read since the step began: its GPUs in any
 // case, other parts where they were read before.
-func (r Readings) fresh(ctx context.Context, j Job) (Progress, error) {
+func (r Readings) telemetry(ctx context.Context, j Job) (Progress, error) {
 	if r.Newest == nil {
 		return Progress{Failed: true, Message: reasons.Text(reasons.Blind, nil)}, nil
 	}

@@ -31,7 +31,7 @@ func (j *Job) ID() string {
 
 // takesOut reports whether its workflow takes the server out of the pool, installs or wipes it.
 func (j *Job) takesOut() bool {
-	return slices.ContainsFunc([]string{Drain, Install, Wipe}, func(name string) bool { return j.Workflow.Step(name) != nil })
+	return slices.ContainsFunc([]string{Drain, Install, Wipe, SetBIOS}, func(name string) bool { return j.Workflow.Step(name) != nil })
 }
 
 // Progress is how far a step is.
@@ -57,19 +57,38 @@ type Stopper interface {
 	Stop(ctx context.Context, j Job) (bool, error)
 }
 
+// Holder is a driver whose steps may have to wait before they begin.
+type Holder interface {
+	// Holds says what a step waits for that has yet to begin; "" is nothing.
+	Holds(ctx context.Context, j Job) (why string, err error)
+}
+
 // Steps around an installation: the scheduler of a server, where it has one, places no jobs on it meanwhile.
 const (
 	Drain    = "drain"
 	Install  = "install" // with the template that it is given, of its parameters With
 	Uncordon = "uncordon"
-	Wipe     = "wipe" // erases all that is on the drives, and proves it
+	Wipe     = "wipe"            // erases all that is on the drives, and proves it
+	Update   = "update_firmware" // of one component, to a version
+	SetBIOS  = "set_bios"
+	// ResetBIOS stands for the SetBIOS of a cleanup: all defaults, but for what the server is kept at.
+	ResetBIOS = "reset_bios"
 )
 
 // lasting are steps that take longer than others, at most.
-var lasting = map[string]time.Duration{Health: time.Hour, Drain: 30 * time.Minute, Install: 2 * time.Hour, "reinstall": 2 * time.Hour, Wipe: 2 * time.Hour}
+var lasting = map[string]time.Duration{Health: time.Hour, Drain: 30 * time.Minute, Install: 2 * time.Hour, "reinstall": 2 * time.Hour, Wipe: 2 * time.Hour, SetBIOS: 30 * time.Minute}
 
-// Within is how long a step may take, where others may take usual.
-func Within(name string, usual time.Duration) time.Duration { return max(usual, lasting[name]) }
+// patience is how long a bring-up waits for what control does: people may have to agree first, and budgets to be free. Nobody waits for the server.
+const patience = 24 * time.Hour
+
+// Within is how long a step of a type of workflow may take, where others may take usual.
+func Within(kind, name string, usual time.Duration) time.Duration {
+	usual = max(usual, lasting[name])
+	if kind == schemas.WorkflowBringUp && slices.Contains(Control{}.Kinds(), name) {
+		return max(usual, patience)
+	}
+	return usual
+}
 
 // Drivers finds the driver of a step.
 type Drivers map[string]Driver

@@ -1726,6 +1726,7 @@ func (e ListWorkflowsParamsStatus) Valid() bool {
 
 // Defines values for ListWorkflowsParamsType.
 const (
+	BringUp  ListWorkflowsParamsType = "bring_up"
 	Cleanup  ListWorkflowsParamsType = "cleanup"
 	Config   ListWorkflowsParamsType = "config"
 	Deploy   ListWorkflowsParamsType = "deploy"
@@ -1735,6 +1736,8 @@ const (
 // Valid indicates whether the value is a known member of the ListWorkflowsParamsType enum.
 func (e ListWorkflowsParamsType) Valid() bool {
 	switch e {
+	case BringUp:
+		return true
 	case Cleanup:
 		return true
 	case Config:
@@ -3604,8 +3607,17 @@ type NewWebhook struct {
 type NewWorkflow struct {
 	// AllocationID Of deploy and cleanup, which belong to an allocation
 	AllocationID string `json:"allocation_id,omitempty,omitzero"`
-	ServerID     string `json:"server_id"`
-	Type         string `json:"type"`
+
+	// Parameters Of the template, as its schema says. A secret, by its name, is for those who run the place
+	Parameters map[string]interface{} `json:"parameters,omitempty,omitzero"`
+	ServerID   string                 `json:"server_id"`
+
+	// Template Of bring_up: install with this template, by id or name, instead of what is pinned to the server
+	Template string `json:"template,omitempty,omitzero"`
+
+	// TemplateVersion Absent is the latest
+	TemplateVersion int64  `json:"template_version,omitempty,omitzero"`
+	Type            string `json:"type"`
 }
 
 // NoStep Why control has no step for an open incident, as it said last; absent where it has some, is about to, or said nothing
@@ -5841,6 +5853,12 @@ type DeployAllocationParams struct {
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// ResumeWorkflowParams defines parameters for ResumeWorkflow.
+type ResumeWorkflowParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // DecideActionJSONRequestBody defines body for DecideAction for application/json ContentType.
 type DecideActionJSONRequestBody = Decision
 
@@ -6461,7 +6479,7 @@ type ServerInterface interface {
 	// ListWorkflows List workflows, the last made first
 	// (GET /workflows)
 	ListWorkflows(c *fiber.Ctx, params ListWorkflowsParams) error
-	// CreateWorkflow Run a workflow on a server; on one that is discovered, `validate` makes it ready
+	// CreateWorkflow Run a workflow on a server; one that is discovered is made ready by `bring_up`, or by `validate` where nothing is to be done to it
 	// (POST /workflows)
 	CreateWorkflow(c *fiber.Ctx, params CreateWorkflowParams) error
 	// CleanupAllocation Run the cleaning of a server of an allocation that has ended again, where it failed
@@ -6476,6 +6494,9 @@ type ServerInterface interface {
 	// GetWorkflow One workflow
 	// (GET /workflows/{id})
 	GetWorkflow(c *fiber.Ctx, id QueryID) error
+	// ResumeWorkflow Go on with a workflow of a server alone that has failed, at the step that failed
+	// (POST /workflows/{id}/resume)
+	ResumeWorkflow(c *fiber.Ctx, id QueryID, params ResumeWorkflowParams) error
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -14426,6 +14447,57 @@ func (siw *ServerInterfaceWrapper) GetWorkflow(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ResumeWorkflow operation middleware
+func (siw *ServerInterfaceWrapper) ResumeWorkflow(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ResumeWorkflowParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ResumeWorkflow(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // FiberServerOptions provides options for the Fiber server.
 type FiberServerOptions struct {
 	BaseURL            string
@@ -14518,6 +14590,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Delete(options.BaseURL+"/workflows/:id", wrapper.CancelWorkflow)
 
 	router.Get(options.BaseURL+"/workflows/:id", wrapper.GetWorkflow)
+
+	router.Post(options.BaseURL+"/workflows/:id/resume", wrapper.ResumeWorkflow)
 
 	router.Get(options.BaseURL+"/capacity", wrapper.GetCapacity)
 
@@ -21788,6 +21862,44 @@ func (response GetWorkflowdefaultApplicationProblemPlusJSONResponse) VisitGetWor
 	return ctx.JSON(&response.Body)
 }
 
+type ResumeWorkflowRequestObject struct {
+	ID     QueryID `json:"id"`
+	Params ResumeWorkflowParams
+}
+
+type ResumeWorkflowResponseObject interface {
+	VisitResumeWorkflowResponse(ctx *fiber.Ctx) error
+}
+
+type ResumeWorkflow202ResponseHeaders struct {
+	Location string
+}
+
+type ResumeWorkflow202JSONResponse struct {
+	Body    Workflow
+	Headers ResumeWorkflow202ResponseHeaders
+}
+
+func (response ResumeWorkflow202JSONResponse) VisitResumeWorkflowResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ResumeWorkflowdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResumeWorkflowdefaultApplicationProblemPlusJSONResponse) VisitResumeWorkflowResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListActions List actions: proposed, running and past
@@ -22258,7 +22370,7 @@ type StrictServerInterface interface {
 	// ListWorkflows List workflows, the last made first
 	// (GET /workflows)
 	ListWorkflows(ctx context.Context, request ListWorkflowsRequestObject) (ListWorkflowsResponseObject, error)
-	// CreateWorkflow Run a workflow on a server; on one that is discovered, `validate` makes it ready
+	// CreateWorkflow Run a workflow on a server; one that is discovered is made ready by `bring_up`, or by `validate` where nothing is to be done to it
 	// (POST /workflows)
 	CreateWorkflow(ctx context.Context, request CreateWorkflowRequestObject) (CreateWorkflowResponseObject, error)
 	// CleanupAllocation Run the cleaning of a server of an allocation that has ended again, where it failed
@@ -22273,6 +22385,9 @@ type StrictServerInterface interface {
 	// GetWorkflow One workflow
 	// (GET /workflows/{id})
 	GetWorkflow(ctx context.Context, request GetWorkflowRequestObject) (GetWorkflowResponseObject, error)
+	// ResumeWorkflow Go on with a workflow of a server alone that has failed, at the step that failed
+	// (POST /workflows/{id}/resume)
+	ResumeWorkflow(ctx context.Context, request ResumeWorkflowRequestObject) (ResumeWorkflowResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx *fiber.Ctx, args any) (any, error)
@@ -27380,6 +27495,34 @@ func (sh *strictHandler) GetWorkflow(ctx *fiber.Ctx, id QueryID) error {
 		return err
 	} else if validResponse, ok := response.(GetWorkflowResponseObject); ok {
 		if err := validResponse.VisitGetWorkflowResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ResumeWorkflow operation middleware
+func (sh *strictHandler) ResumeWorkflow(ctx *fiber.Ctx, id QueryID, params ResumeWorkflowParams) error {
+	var request ResumeWorkflowRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ResumeWorkflow(ctx.UserContext(), request.(ResumeWorkflowRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResumeWorkflow")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ResumeWorkflowResponseObject); ok {
+		if err := validResponse.VisitResumeWorkflowResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

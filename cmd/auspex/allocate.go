@@ -44,7 +44,11 @@ func (s *stack) allocate() []run.Component {
 		if err != nil {
 			return nil, fmt.Errorf("allocator: %w", err)
 		}
-		drivers, err := steps.Of(s.askControl(), s.readings())
+		asks := s.askControl()
+		if asks.Mode, err = control.Modes(s.cfg.Control.Config, &groups{inv: s.inv, db: s.db}); err != nil {
+			return nil, err
+		}
+		drivers, err := steps.Of(asks, s.readings(), s.inventories())
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +65,7 @@ func (s *stack) allocate() []run.Component {
 		})
 		steward := allocator.NewSteward(cfg, allocator.Deps{
 			Allocations: given, Estate: estate.New(s.db), Workflows: flows, Log: s.log, Metrics: reg, Wake: runner.Wake, Blamed: s.blamed,
-			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) }, Post: s.post, Installs: s.pinned, Latest: s.latest,
+			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) }, Post: s.post, Installs: s.toInstall, Latest: s.latest, BIOS: s.keptBIOS,
 		})
 		s.steward.Store(steward)
 		return run.Func("allocator", func(ctx context.Context, ready func()) error {
@@ -84,9 +88,13 @@ func (s *stack) post(ctx context.Context, ev schemas.Event) error {
 
 // allocating gives servers and GPUs, to the API of this process.
 func (s *stack) allocating() *allocator.Service {
+	var pinned func(ctx context.Context, server string) (string, int64, error)
+	if s.tinkered() { // whether control acts is waited for
+		pinned = s.pinned
+	}
 	return allocator.NewService(s.cfg.Allocator, allocator.ServiceDeps{
 		Allocations: allocations.New(s.db), Estate: estate.New(s.db), Workflows: workflows.New(s.db), Records: s.records, Inventory: s.inv.Snapshot,
-		Running: func(server string) []string { return s.runningOn(server) }, Installs: s.installing,
+		Running: func(server string) []string { return s.runningOn(server) }, Installs: s.installing, Pinned: pinned,
 		Wake: func() {
 			if w := s.steward.Load(); w != nil {
 				w.Wake()
@@ -95,11 +103,16 @@ func (s *stack) allocating() *allocator.Service {
 	})
 }
 
+// tinkered reports whether control can install servers where it acts.
+func (s *stack) tinkered() bool {
+	c, ok := s.cfg.Control.Drivers[tinkerbell.Name].(*tinkerbell.Config)
+	return ok && c.Configured()
+}
+
 // installing tells whether control can install servers and acts: of the server of an id, or, where that is "", of one that no
 // rule for pools is about. What a rule holds back in its pool, control refuses itself, and says why.
 func (s *stack) installing(ctx context.Context, server string) (bool, error) {
-	c, ok := s.cfg.Control.Drivers[tinkerbell.Name].(*tinkerbell.Config)
-	if !ok || !c.Configured() {
+	if !s.tinkered() {
 		return false, nil
 	}
 	mode, err := control.Modes(s.cfg.Control.Config, &groups{inv: s.inv, db: s.db})
@@ -117,11 +130,16 @@ func (s *stack) installing(ctx context.Context, server string) (bool, error) {
 	return is == schemas.ModeApprove || is == schemas.ModeEnforce, err
 }
 
-// pinned is the template that a server, by its id, is installed with, and its version of now where none is pinned.
-func (s *stack) pinned(ctx context.Context, server string) (name string, version int64, err error) {
+// toInstall is what is pinned to a server where control acts.
+func (s *stack) toInstall(ctx context.Context, server string) (name string, version int64, err error) {
 	if acts, err := s.installing(ctx, server); err != nil || !acts {
 		return "", 0, err
 	}
+	return s.pinned(ctx, server)
+}
+
+// pinned is the template that a server, by its id, is installed with, and its version of now where none is pinned.
+func (s *stack) pinned(ctx context.Context, server string) (name string, version int64, err error) {
 	store := provisioning.New(s.db)
 	said, err := store.Overrides(ctx, []string{server})
 	if o := said[server]; err != nil || o.Template == "" || o.TemplateVersion != 0 {
@@ -165,7 +183,7 @@ func (s *stack) below(id string) []schemas.Resource {
 
 func (s *stack) askControl() steps.Control {
 	return steps.Control{
-		Now: time.Now, Action: s.records.Action,
+		Now: time.Now, Action: s.records.Action, Works: estate.New(s.db).InWork,
 		Ask: func(ctx context.Context, in schemas.Intent) error {
 			text, err := json.Marshal(in)
 			if err != nil {
@@ -180,7 +198,7 @@ func (s *stack) readings() steps.Readings {
 	r := steps.Readings{Parts: s.below, Running: s.runningOn, Ill: s.ill, Works: estate.New(s.db).InWork}
 	if s.hot != nil {
 		r.Newest = func(ctx context.Context, server string) (map[string]time.Time, error) {
-			return s.hot.Newest(ctx, server, time.Now().Add(-readWithin))
+			return s.hot.Newest(ctx, server, time.Now().Add(-readWithin), nil)
 		}
 	}
 	return r
@@ -192,7 +210,7 @@ func saying() *reasons.Reader {
 	for _, id := range messages.All() {
 		said[id] = messages.Template(id)
 	}
-	return reasons.NewReader(append(steps.Control{}.Kinds(), steps.Readings{}.Kinds()...), said)
+	return reasons.NewReader(slices.Concat(steps.Control{}.Kinds(), steps.Readings{}.Kinds(), steps.Inventories{}.Kinds()), said)
 }
 
 // runningOn lists what computes on resources, but for allocations.

@@ -81,7 +81,7 @@ func (s *stack) remediators(reg prometheus.Registerer) (map[string]control.Remed
 		Foreign: others, Metrics: reg,
 		Log: s.log, Now: time.Now, Resource: func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) },
 		Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(), Outlets: outlets(s.inv),
-		Installs: installs{s.inv, estate.New(s.db), provisioning.New(s.db)}, Validations: kept{s, s.hot, validations.New(s.db)},
+		Installs: s.hardware(), Validations: kept{s, s.hot, validations.New(s.db)},
 		Caps: caps.New(s.db), Feeds: feeds(s.inv),
 		Wipes: wiped{wipes.New(s.db, time.Now)},
 	})

@@ -55,7 +55,7 @@ func (k kept) Keep(ctx context.Context, v schemas.Validation) error {
 func (k kept) read(ctx context.Context, server *schemas.Server, w *validation.World, now time.Time) (err error) {
 	since := now.Add(-readWithin)
 	var all map[string]map[string]float64
-	w.Read, err = k.hot.Newest(ctx, server.Name, since)
+	w.Read, err = k.hot.Newest(ctx, server.Name, since, nil)
 	if err == nil {
 		w.Values, err = k.hot.Values(ctx, server.Name, now.Add(-validation.Recent), validation.NICUp, validation.NICSpeed)
 	}

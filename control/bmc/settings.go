@@ -51,6 +51,29 @@ func pairs(asked map[string]string) string {
 	return strings.Join(out, ", ")
 }
 
+// wants are the attributes that a step asks for: those that it names, and beside them, where it says so, all defaults.
+func (o settings) wants(ctx context.Context, api *redfish.Client, b *redfish.Bios, s control.Step) (map[string]string, error) {
+	named := policy.Attributes(s.With)
+	if s.With[policy.Defaults] != "true" {
+		return named, nil
+	}
+	all, err := api.Defaults(ctx, b)
+	if err != nil {
+		return nil, cannot(err)
+	}
+	maps.Copy(all, named)
+	return all, nil
+}
+
+// told writes what a step asks for: of defaults, how many they are.
+func told(s control.Step, asked map[string]string) string {
+	named := policy.Attributes(s.With)
+	if len(named) == len(asked) {
+		return pairs(asked)
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%d defaults, %s", len(asked)-len(named), pairs(named)), ", ")
+}
+
 // inForce are the attributes of a step as they are, for whoever compares.
 func inForce(b *redfish.Bios, asked map[string]string) map[string]any {
 	out := map[string]any{}
@@ -64,7 +87,6 @@ func inForce(b *redfish.Bios, asked map[string]string) map[string]any {
 
 // Plan implements control.Remediator.
 func (o settings) Plan(ctx context.Context, s control.Step) (sentence schemas.Sentence, err error) {
-	asked := policy.Attributes(s.With)
 	err = o.read(ctx, s.Server, func(c controller) error {
 		api, err := c.redfish(s)
 		if err != nil {
@@ -73,6 +95,10 @@ func (o settings) Plan(ctx context.Context, s control.Step) (sentence schemas.Se
 		b, err := api.Bios(ctx)
 		if err != nil {
 			return cannot(err)
+		}
+		asked, err := o.wants(ctx, api, b, s)
+		if err != nil {
+			return err
 		}
 		if err := api.CheckBios(ctx, b, asked); err != nil {
 			return cannot(err)
@@ -102,7 +128,6 @@ func cannot(err error) error {
 // Apply implements control.Remediator. Where the step resets, it does so once the controller shows
 // what is to come.
 func (o settings) Apply(ctx context.Context, s control.Step) error {
-	asked := policy.Attributes(s.With)
 	return o.do(ctx, s.Server, func(c controller) error {
 		api, err := c.redfish(s)
 		if err != nil {
@@ -117,7 +142,22 @@ func (o settings) Apply(ctx context.Context, s control.Step) error {
 				return fmt.Errorf("%w: power of %s is %s, and a reset needs it on; without %s what is set waits for it", control.ErrRejected, s.Server, p, policy.Reset)
 			}
 		}
-		err = api.SetBios(ctx, asked, s.ID)
+		asked := policy.Attributes(s.With)
+		send := asked
+		if s.With[policy.Defaults] == "true" {
+			b, err := api.Bios(ctx)
+			if err == nil {
+				asked, err = o.wants(ctx, api, b, s)
+			}
+			if err != nil {
+				return fmt.Errorf("%w: %w", control.ErrRejected, err)
+			}
+			send = map[string]string{} // many of them depend on others, and are refused where they need not change
+			for _, name := range redfish.Differing(toCome(b), asked) {
+				send[name] = asked[name]
+			}
+		}
+		err = api.SetBios(ctx, send, s.ID)
 		if bmc.Rejected(err) && errors.Is(err, redfish.ErrBefore) {
 			return refusal(err)
 		} else if err != nil && !bmc.Rejected(err) {
@@ -155,7 +195,6 @@ func (o settings) Apply(ctx context.Context, s control.Step) error {
 
 // Settled implements control.Settler.
 func (o settings) Settled(ctx context.Context, s control.Step) (so bool, how schemas.Sentence, err error) {
-	asked := policy.Attributes(s.With)
 	err = o.read(ctx, s.Server, func(c controller) error {
 		api, err := c.redfish(s)
 		if err != nil {
@@ -165,8 +204,12 @@ func (o settings) Settled(ctx context.Context, s control.Step) (so bool, how sch
 		if err != nil {
 			return err
 		}
+		asked, err := o.wants(ctx, api, b, s)
+		if err != nil {
+			return err
+		}
 		so = len(redfish.Differing(b.Attributes, asked)) == 0 && len(redfish.Differing(toCome(b), asked)) == 0
-		how = messages.New(messages.BIOSInForce, messages.Args{"server": s.Server, "attributes": pairs(asked), "in_force": inForce(b, asked)})
+		how = messages.New(messages.BIOSInForce, messages.Args{"server": s.Server, "attributes": told(s, asked), "in_force": inForce(b, policy.Attributes(s.With))})
 		return nil
 	})
 	return so, how, err
@@ -174,7 +217,6 @@ func (o settings) Settled(ctx context.Context, s control.Step) (so bool, how sch
 
 // Verify implements control.Remediator.
 func (o settings) Verify(ctx context.Context, s control.Step) (v control.Verdict, observed schemas.Sentence, err error) {
-	asked := policy.Attributes(s.With)
 	err = o.read(ctx, s.Server, func(c controller) error {
 		api, err := c.redfish(s)
 		if err != nil {
@@ -184,7 +226,11 @@ func (o settings) Verify(ctx context.Context, s control.Step) (v control.Verdict
 		if err != nil {
 			return err
 		}
-		args := messages.Args{"server": s.Server, "attributes": pairs(asked), "in_force": inForce(b, asked)}
+		asked, err := o.wants(ctx, api, b, s)
+		if err != nil {
+			return err
+		}
+		args := messages.Args{"server": s.Server, "attributes": told(s, asked), "in_force": inForce(b, policy.Attributes(s.With))}
 		applied, coming := len(redfish.Differing(b.Attributes, asked)) == 0, len(redfish.Differing(toCome(b), asked)) == 0
 		args["differences"] = differences(b.Attributes, asked)
 		switch {

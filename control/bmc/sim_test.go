@@ -199,6 +199,25 @@ func TestFirmwareIsInstalledByTheSimulatedControllers(t *testing.T) {
 		if v, how := ends(t, all["set_bios"], s, 30*time.Second); v != control.Verified || !strings.Contains(how, "has BootMode=Legacy, SMT=false") {
 			t.Errorf("%d: %s", v, how)
 		}
+		s = control.Step{ID: "e", Kind: "set_bios", Server: name, Since: time.Now(), With: params("defaults", "true", "SMT", "false", "reset", "true")}
+		if so, how, err := all["set_bios"].(control.Settler).Settled(t.Context(), s); err != nil || so {
+			t.Errorf("it has its defaults: %+v %v", how, err)
+		}
+		if err := all["set_bios"].Apply(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if v, how := ends(t, all["set_bios"], s, 30*time.Second); v != control.Verified || !strings.Contains(how, " defaults, SMT=false") {
+			t.Errorf("%d %s", v, how)
+		}
+		for _, a := range device.Attributes {
+			want := a.Default
+			if a.Name == "SMT" {
+				want = false
+			}
+			if is, _, _ := y.BMC(name).(device.Board).BIOS(); is[a.Name] != want {
+				t.Errorf("%s is %v, not %v", a.Name, is[a.Name], want)
+			}
+		}
 		s = control.Step{ID: "d", Kind: "set_bios", Server: name, Since: time.Now(), With: params(fleet.LockedAttribute, "Disabled", "reset", "true")}
 		if err := all["set_bios"].Apply(t.Context(), s); err != nil {
 			t.Fatal(err)

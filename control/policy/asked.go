@@ -12,12 +12,16 @@ import (
 // Force is the parameter of a request that ends what runs on a server all the same.
 const Force = "force"
 
-// Optional is the parameter of a drain or uncordon that is asked for: where there is no way to do it here, or somebody else
+// Optional is the parameter of a drain, uncordon or validate that is asked for: where there is no way to do it here, or somebody else
 // keeps the server out, nothing is left to do.
 const Optional = "optional"
 
 // Reset is the parameter of set_bios that has the server restarted, so that what is set is in force.
 const Reset = "reset"
+
+// Defaults is the parameter of set_bios that sets each attribute to what the controller's registry has as its default, but for those
+// that are named.
+const Defaults = "defaults"
 
 // The parameters of update_firmware.
 const (
@@ -79,7 +83,7 @@ func CheckAsked(kind string, with map[string]string) error {
 		}
 		delete(own, Force)
 	}
-	if optional, ok := own[Optional]; ok && (kind == kindDrain || kind == kindUncordon) {
+	if optional, ok := own[Optional]; ok && (kind == kindDrain || kind == kindUncordon || kind == kindValidate) {
 		if err := truth(optional); err != nil {
 			return fmt.Errorf("%s: %w", Optional, err)
 		}

@@ -52,7 +52,7 @@ var parameters = map[string]map[string]func(value string) error{
 	kindPowerOff: {Force: truth},
 	KindCap:      {Watts: wholeWatts},
 	kindSetBoot:  {"target": device},
-	kindSetBIOS:  {Reset: truth},
+	kindSetBIOS:  {Reset: truth, Defaults: truth},
 	kindUpdate:   {Component: word, Version: word, Image: word, Digest: digest},
 	// Beside those of the template, each with parameters. before its name.
 	kindInstall: {Template: word, Version: ordinal}, kindWipe: {Template: word, Version: ordinal}, kindReinstall: {},
@@ -113,7 +113,7 @@ func (w *With) check(kind string) (errs []error) {
 	if _, ok := w.values["target"]; kind == kindSetBoot && !ok {
 		errs = append(errs, errors.New("it needs a target, as with: {target: pxe}"))
 	}
-	if kind == kindSetBIOS && len(Attributes(w.values)) == 0 {
+	if kind == kindSetBIOS && len(Attributes(w.values)) == 0 && w.values[Defaults] != "true" {
 		errs = append(errs, errors.New("it needs attributes, as with: {BootMode: Uefi}"))
 	}
 	if kind == kindUpdate {
@@ -136,6 +136,7 @@ func (w *With) check(kind string) (errs []error) {
 func Attributes(with map[string]string) map[string]string {
 	out := maps.Clone(with)
 	delete(out, Reset)
+	delete(out, Defaults)
 	delete(out, Force)
 	return out
 }

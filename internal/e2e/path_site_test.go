@@ -188,10 +188,14 @@ control:
   mode: enforce
   policies: %[5]s
   agent: {credential: %[4]s}
-allocator: {poll: 250ms}
+allocator:
+  poll: 250ms
+  bring_up: # nothing on the new server is read but its board controller
+    steps: [inventory, idle, drain, firmware, telemetry, validate, health, uncordon]
+    firmware: [{model: %[7]q, component: FW_BMC_0, version: 1.14.2, image: "https://images.invalid/bmc", sha256: %[8]s}]
 api: {limits: {reads: 0, writes: 0}}
 `, filepath.Join(fleet, sim.TopologyFile), filepath.Join(fleet, sim.SecretsFile), filepath.Join(fleet, sim.CAFile), sim.Credential,
-		policy, dsn))
+		policy, dsn, s.spare.Attrs.Get(schemas.AttrModel), strings.Repeat("0", 64)))
 }
 
 // psql reads one value of the tables, as somebody with a shell does.
@@ -334,6 +338,52 @@ func (s *pathSite) looked(must asks, v *schemas.Server) {
 		return nil
 	})
 	s.says(`SELECT status FROM servers WHERE id='`+v.ID+`'`, schemas.ServerReady)
+}
+
+// broughtUp has the new server brought up, over a kill, and holds that nobody is given it before that is done.
+func (s *pathSite) broughtUp(must asks, v *schemas.Server) {
+	s.t.Helper()
+	var w schemas.Workflow
+	must(&w, "POST", "workflows", fmt.Sprintf(`{"type":"bring_up","server_id":%q}`, v.ID))
+	s.await("its bring-up is under way", func() error {
+		must(&w, "GET", "workflows/"+w.ID, "")
+		if w.Status != schemas.WorkflowRunning {
+			return fmt.Errorf("it is %s: %s", w.Status, w.Reason)
+		}
+		return nil
+	})
+	var ignored map[string]any
+	if err := s.try(&ignored, "POST", "allocations", fmt.Sprintf(`{"server_id":%q}`, v.ID)); err == nil {
+		s.t.Errorf("it was given to somebody: %v", ignored)
+	}
+	s.killed() // it goes on
+	s.await("it is ready", func() error {
+		id := w.ID
+		w = schemas.Workflow{}
+		must(&w, "GET", "workflows/"+id, "")
+		must(v, "GET", "servers/"+v.ID, "")
+		if w.Status == schemas.WorkflowFailed {
+			return settled{errors.New(w.Reason)}
+		}
+		if v.Status != schemas.ServerReady || w.Status != schemas.WorkflowCompleted {
+			return fmt.Errorf("it is %s: %+v", v.Status, w)
+		}
+		return nil
+	})
+	said := map[string]string{}
+	for _, st := range w.Steps {
+		said[st.Name] = st.Message
+		s.t.Logf("%s: %s", st.Name, st.Message)
+	}
+	for step, want := range map[string]string{
+		"inventory": "nothing that was seen contradicts its 8 GPUs", "update_firmware": "1.14.2", "health": "no open incident is about it",
+	} {
+		if !strings.Contains(said[step], want) {
+			s.t.Errorf("%s: %q, want %q", step, said[step], want)
+		}
+	}
+	s.says(`SELECT status FROM servers WHERE id='`+v.ID+`'`, schemas.ServerReady)
+	s.says(`SELECT count(*) FROM workflows WHERE server_id='`+v.ID+`' AND type='bring_up' AND attempt=1`, "1")
 }
 
 // returned waits until both servers can be given again: the ill one is repaired first, and cleaned when that is done.

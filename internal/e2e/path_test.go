@@ -48,7 +48,7 @@ func TestThePathOfAServer(t *testing.T) {
 	must(&ignored, "POST", "webhooks", fmt.Sprintf(`{"name":"mine","url":%q,"topics":["allocation.*"],"secret":"whsec_%s"}`, hook.URL, strings.Repeat("QUJD", 8)))
 
 	v := s.discovered(must)
-	s.looked(must, &v)
+	s.broughtUp(must, &v)
 	s.set(must, s.known().ID+"/gpu1")
 
 	// The Go client asks for two, one of which has to be the new one.

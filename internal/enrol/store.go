@@ -142,6 +142,15 @@ var proposalOrder = sqldb.Order[Proposal]{
 	},
 }
 
+// About returns the open proposals about a server.
+func (s *Store) About(ctx context.Context, server string) ([]Proposal, error) {
+	out, err := sqldb.Rows(ctx, s.db, scanProposal, selectProposals+` WHERE state='open' AND subject=$1 ORDER BY id`, server)
+	if err != nil {
+		return nil, fmt.Errorf("list proposals of %s: %w", server, err)
+	}
+	return out, nil
+}
+
 // Get returns a proposal.
 func (s *Store) Get(ctx context.Context, id string) (Proposal, error) {
 	found, err := sqldb.Rows(ctx, s.db, scanProposal, selectProposals+` WHERE id=$1`, id)

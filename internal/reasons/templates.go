@@ -68,6 +68,19 @@ const (
 	NoReader  = "why.read_but"
 	And       = "why.and_more"
 	List      = "why.list"
+
+	ModeHolds   = "why.mode_holds"
+	NoBaseline  = "why.no_baseline"
+	NoBoard     = "why.no_board"
+	BoardUnread = "why.board_unread"
+	AsSeen      = "why.as_seen"
+	Differs     = "why.differs"
+	DiffersIn   = "why.differs_in"
+	NotThere    = "why.not_in_inventory"
+	CountsAre   = "why.counts_are"
+	Lacks       = "why.record_lacks"
+	HostRead    = "why.host_read"
+	NoHostRead  = "why.host_unread"
 )
 
 // templates are English; {name} is an argument, a word or a text as its name says.
@@ -134,4 +147,17 @@ var templates = map[string]string{
 	NoReader:  "{why}; nobody reads {names}",
 	And:       "{names} and {n} more",
 	List:      "{first}, {second}",
+
+	ModeHolds:   "control is in mode {mode}, and does nothing for {step}",
+	NoBaseline:  "there is no baseline of firmware for the model {words}: nothing is compared",
+	NoBoard:     "the inventory has no board controller of {server}",
+	BoardUnread: "nobody has read its board controller since the step began",
+	AsSeen:      "its board controller was read since {at}, and nothing that was seen contradicts its {n} GPUs and {others} other parts",
+	Differs:     "the inventory is not what was seen: {names}",
+	DiffersIn:   "{field} of {part} is {now} in the inventory, and {source} says {words}",
+	NotThere:    "{source} sees {words}, which the inventory does not have",
+	CountsAre:   "{source} saw {n} GPUs, and the inventory has {others}",
+	Lacks:       "its hardware record lacks {words}",
+	HostRead:    "its system has read {n} GPUs since {at}",
+	NoHostRead:  "its system has not read {names} since the step began",
 }

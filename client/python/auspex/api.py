@@ -1465,8 +1465,11 @@ NewWebhook = TypedDict("NewWebhook", {
 
 NewWorkflow = TypedDict("NewWorkflow", {
     "allocation_id": NotRequired[str],
+    "parameters": NotRequired[dict[str, Any]],
     "server_id": str,
-    "type": Literal["deploy", "cleanup", "config", "validate"],
+    "template": NotRequired[str],
+    "template_version": NotRequired[int],
+    "type": Literal["deploy", "cleanup", "config", "validate", "bring_up"],
 })
 
 NoStep = TypedDict("NoStep", {
@@ -2211,7 +2214,7 @@ Workflow = TypedDict("Workflow", {
     "status_sentence": NotRequired["Sentence"],
     "steps": list["WorkflowStep"],
     "tinkerbell_id": str,
-    "type": Literal["deploy", "cleanup", "config", "validate"],
+    "type": Literal["deploy", "cleanup", "config", "validate", "bring_up"],
     "updated_at": str,
 })
 
@@ -3429,12 +3432,12 @@ class Api(Transport):
         answer: "Delivery" = self._do("POST", f"/webhooks/{_part(id)}/test", once=True)
         return answer
 
-    def list_workflows(self, *, status: Literal["pending", "running", "completed", "failed"] | None = None, type: Literal["deploy", "cleanup", "config", "validate"] | None = None, server: str | None = None, allocation: str | None = None, sort: Literal["created_at", "-created_at", "updated_at", "-updated_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "WorkflowList":
+    def list_workflows(self, *, status: Literal["pending", "running", "completed", "failed"] | None = None, type: Literal["deploy", "cleanup", "config", "validate", "bring_up"] | None = None, server: str | None = None, allocation: str | None = None, sort: Literal["created_at", "-created_at", "updated_at", "-updated_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "WorkflowList":
         """List workflows, the last made first."""
         answer: "WorkflowList" = self._do("GET", "/workflows", query={"status": status, "type": type, "server": server, "allocation": allocation, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_workflows(self, *, status: Literal["pending", "running", "completed", "failed"] | None = None, type: Literal["deploy", "cleanup", "config", "validate"] | None = None, server: str | None = None, allocation: str | None = None, sort: Literal["created_at", "-created_at", "updated_at", "-updated_at"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Workflow"]:
+    def iter_workflows(self, *, status: Literal["pending", "running", "completed", "failed"] | None = None, type: Literal["deploy", "cleanup", "config", "validate", "bring_up"] | None = None, server: str | None = None, allocation: str | None = None, sort: Literal["created_at", "-created_at", "updated_at", "-updated_at"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Workflow"]:
         """List workflows, the last made first."""
         query: dict[str, Any] = {"status": status, "type": type, "server": server, "allocation": allocation, "sort": sort, "limit": limit, "fields": fields}
         while True:
@@ -3445,7 +3448,7 @@ class Api(Transport):
             query["after"] = page["next"]
 
     def create_workflow(self, body: "NewWorkflow") -> "Workflow":
-        """Run a workflow on a server; on one that is discovered, `validate` makes it ready."""
+        """Run a workflow on a server; one that is discovered is made ready by `bring_up`, or by `validate` where nothing is to be done to it."""
         answer: "Workflow" = self._do("POST", "/workflows", once=True, body=body)
         return answer
 
@@ -3467,4 +3470,9 @@ class Api(Transport):
     def cancel_workflow(self, id: str) -> "Workflow":
         """Cancel a workflow: it fails with this reason. What waits is not begun, and an installation that goes on is ended; what was done until then stays."""
         answer: "Workflow" = self._do("DELETE", f"/workflows/{_part(id)}")
+        return answer
+
+    def resume_workflow(self, id: str) -> "Workflow":
+        """Go on with a workflow of a server alone that has failed, at the step that failed."""
+        answer: "Workflow" = self._do("POST", f"/workflows/{_part(id)}/resume", once=True)
         return answer

@@ -151,6 +151,34 @@ func (c *Client) SetBios(ctx context.Context, asked map[string]string, requestID
 	return err
 }
 
+// Defaults are the attributes that can be set with what the registry has as their default, by the names of those that the BIOS has;
+// [ErrAttribute] where the service tells none.
+func (c *Client) Defaults(ctx context.Context, b *Bios) (map[string]string, error) {
+	known, _, err := c.attributes(ctx, b.registry)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for name, a := range known {
+		text, is := a["DefaultValue"].(string)
+		if v := a["DefaultValue"]; v != nil && !is {
+			text = Word(v)
+		} else if v == nil {
+			continue
+		}
+		if _, there := b.Attributes[name]; !there {
+			continue
+		}
+		if _, err := typedValue(a, text); err == nil { // what can only be read, and passwords, stay
+			out[name] = text
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%w defaults: the controller's registry tells none", ErrAttribute)
+	}
+	return out, nil
+}
+
 // CheckBios says what speaks against attributes, and changes nothing.
 func (c *Client) CheckBios(ctx context.Context, b *Bios, asked map[string]string) error {
 	_, err := c.check(ctx, b, asked)

@@ -25,7 +25,7 @@ type UnsetError struct{ Field, Detail string }
 func (e *UnsetError) Error() string { return e.Field + ": " + e.Detail }
 
 // parameters of set_bios that are no attributes.
-var parameters = []string{"reset", "force"}
+var parameters = []string{"reset", "force", "defaults"}
 
 // driverSettings are those of driver_config that control can set, by the name of its parameter.
 var driverSettings = []string{"ecc", "mig", "persistence"}

@@ -153,6 +153,12 @@ func (s *Store) Find(ctx context.Context, id string) (schemas.Find, error) {
 	return entity.Only(found, err, "find", id)
 }
 
+// Seen returns what was found last at an address, host:port; [entity.ErrNone] where nothing was.
+func (s *Store) Seen(ctx context.Context, address string) (schemas.Find, error) {
+	found, err := sqldb.Rows(ctx, s.db, scanFind, selectFinds+` WHERE address=$1 AND result='found' ORDER BY seen_ns DESC, id LIMIT 1`, address)
+	return entity.Only(found, err, "find", address)
+}
+
 // Finds returns a page of what has answered in a sweep, in the order of its addresses, and the
 // cursor of the following page; a result of "" is all.
 func (s *Store) Finds(ctx context.Context, id, result, after string, limit int) (out []schemas.Find, next string, err error) {

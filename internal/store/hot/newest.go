@@ -13,9 +13,9 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 )
 
-// Newest returns when each resource of a server was last read since a time, by any collector.
-// What rules made of readings is none.
-func (w *Window) Newest(ctx context.Context, server string, since time.Time) (map[string]time.Time, error) {
+// Newest returns when each resource of a server was last read since a time, by the collectors that by chooses; nil is any. What rules
+// made of readings is none.
+func (w *Window) Newest(ctx context.Context, server string, since time.Time, by func(collector string) bool) (map[string]time.Time, error) {
 	now := time.Now().Add(time.Minute) // a device's clock may be ahead
 	q, err := w.Querier(since.UnixMilli(), now.UnixMilli())
 	if err != nil {
@@ -29,7 +29,8 @@ func (w *Window) Newest(ctx context.Context, server string, since time.Time) (ma
 		series := all.At()
 		names := series.Labels()
 		resource, metric := names.Get("resource"), names.Get(model.MetricNameLabel)
-		if resource == "" || names.Get("collector") == "" || strings.HasPrefix(metric, "ALERTS") || strings.Contains(metric, ":") {
+		collector := names.Get("collector")
+		if resource == "" || collector == "" || by != nil && !by(collector) || strings.HasPrefix(metric, "ALERTS") || strings.Contains(metric, ":") {
 			continue
 		}
 		it = series.Iterator(it)

@@ -29,7 +29,7 @@ func TestWhenEachPartWasReadLast(t *testing.T) {
 	if err := app.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := w.Newest(t.Context(), "s1", t0.Add(-time.Second))
+	got, err := w.Newest(t.Context(), "s1", t0.Add(-time.Second), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,10 +38,10 @@ func TestWhenEachPartWasReadLast(t *testing.T) {
 			t.Errorf("%s: %s, want %s", part, got[part], at)
 		}
 	}
-	if got, err = w.Newest(t.Context(), "s1", t0.Add(5*time.Second)); err != nil || !slices.Equal(slices.Collect(maps.Keys(got)), []string{"s1/gpu0"}) {
+	if got, err = w.Newest(t.Context(), "s1", t0.Add(5*time.Second), nil); err != nil || !slices.Equal(slices.Collect(maps.Keys(got)), []string{"s1/gpu0"}) {
 		t.Errorf("%v %v", got, err)
 	}
-	if got, err = w.Newest(t.Context(), "s2", t0); err != nil || len(got) != 0 {
+	if got, err = w.Newest(t.Context(), "s2", t0, nil); err != nil || len(got) != 0 {
 		t.Errorf("%v %v", got, err)
 	}
 }

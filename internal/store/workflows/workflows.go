@@ -28,6 +28,8 @@ var Cancelled = reasons.Text(reasons.Cancelled, nil)
 var (
 	ErrBusy = errors.New("another workflow has the server")
 	ErrLost = errors.New("another process runs it")
+	ErrPast = errors.New("another workflow was made on the server since")
+	ErrOf   = errors.New("it is of an allocation")
 )
 
 // Store reads and writes workflows, in the table of migration 0091.
@@ -152,7 +154,7 @@ func (s *Store) Create(ctx context.Context, by string, w schemas.Workflow) (sche
 		w.Server, w.Status, w.Attempt, w.CreatedBy, w.Revision = server.Name, schemas.WorkflowPending, 1, by, 1
 		w.CreatedAt = s.now().UTC()
 		w.UpdatedAt = w.CreatedAt
-		rest(&w)
+		rest(&w, false)
 		steps, err := json.Marshal(w.Steps)
 		if err != nil {
 			return err
@@ -179,9 +181,12 @@ func busy(err error) error {
 	return err
 }
 
-// rest makes all steps wait.
-func rest(w *schemas.Workflow) {
+// rest makes all steps wait, but for those that are completed where it is resumed.
+func rest(w *schemas.Workflow, resumed bool) {
 	for i := range w.Steps {
+		if resumed && w.Steps[i].Status == schemas.StepCompleted {
+			continue
+		}
 		w.Steps[i] = schemas.WorkflowStep{Name: w.Steps[i].Name, Target: w.Steps[i].Target, With: w.Steps[i].With, Status: schemas.StepPending}
 	}
 }
@@ -233,6 +238,29 @@ func (s *Store) Save(ctx context.Context, holder string, w *schemas.Workflow) er
 // running is provisioning, completed ready, failed error. A holder that is not "" has to run it
 // still; steps that are not nil are written as they are.
 func (s *Store) Move(ctx context.Context, by, holder, id, to, reason string, steps []schemas.WorkflowStep) (w schemas.Workflow, err error) {
+	return s.move(ctx, by, holder, id, to, reason, steps, nil)
+}
+
+// Resume has a workflow that has failed go on at the first step that is not completed. One of an allocation is [ErrOf]; what those
+// steps have seen is out of date where another workflow was made on the server since, which is [ErrPast].
+func (s *Store) Resume(ctx context.Context, by, id string) (schemas.Workflow, error) {
+	return s.move(ctx, by, "", id, schemas.WorkflowPending, "", nil, func(tx *sql.Tx, w *schemas.Workflow) error {
+		if w.AllocationID != "" {
+			return ErrOf
+		}
+		var n int
+		err := tx.QueryRowContext(ctx, `SELECT count(*) FROM workflows WHERE server_id=$1 AND id<>$2 AND created_ns>=$3`, w.ServerID, w.ID, w.CreatedAt.UnixNano()).Scan(&n)
+		if err == nil && n > 0 {
+			err = ErrPast
+		}
+		return err
+	})
+}
+
+// move is [Store.Move]; what resumes says may speak against it, and where there is one the steps that are completed stay so.
+func (s *Store) move(
+	ctx context.Context, by, holder, id, to, reason string, steps []schemas.WorkflowStep, resumes func(tx *sql.Tx, w *schemas.Workflow) error,
+) (w schemas.Workflow, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
 		found, err := list(ctx, tx, `w.id=$1`, id)
 		if w, err = entity.Only(found, err, Kind, id); err != nil {
@@ -250,6 +278,11 @@ func (s *Store) Move(ctx context.Context, by, holder, id, to, reason string, ste
 		if err := schemas.WorkflowLife.Move(w.Status, to); err != nil {
 			return err
 		}
+		if resumes != nil {
+			if err := resumes(tx, &w); err != nil {
+				return err
+			}
+		}
 		was, now := w.Status, s.now().UTC()
 		w.Status, w.Reason = to, reason
 		if steps != nil {
@@ -261,7 +294,7 @@ func (s *Store) Move(ctx context.Context, by, holder, id, to, reason string, ste
 		case schemas.WorkflowPending:
 			w.Attempt++
 			w.StartedAt, w.CompletedAt = time.Time{}, time.Time{}
-			rest(&w)
+			rest(&w, resumes != nil)
 		default:
 			w.CompletedAt = entity.Later(now, w.StartedAt)
 			skip(&w)
