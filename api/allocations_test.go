@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -106,7 +107,7 @@ func (n *named) Workflow(ctx context.Context, by, kind, server string, do []sche
 }
 
 func (n *named) BringUp(ctx context.Context, by, server string, in schemas.Install) (schemas.Workflow, error) {
-	with := map[string]string{"template": in.Template, "version": fmt.Sprint(in.TemplateVersion)}
+	with := map[string]string{"template": in.Template, "version": strconv.FormatInt(in.TemplateVersion, 10)}
 	return n.flows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: schemas.WorkflowBringUp, Exclusive: true, Steps: []schemas.WorkflowStep{{Name: "install", With: with}}})
 }
 
