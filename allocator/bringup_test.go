@@ -68,6 +68,24 @@ func TestABringUpIsResumedWhereItFailed(t *testing.T) {
 	}
 }
 
+// Bring-ups that wait for people keep nobody else waiting.
+func TestABringUpThatWaitsTakesNoOthersPlace(t *testing.T) {
+	s := newSite(t, 2)
+	s.config.Parallel = 1
+	s.holds = map[string]string{"ready": "nobody has agreed"}
+	waits, err := s.flows.Create(t.Context(), "li", schemas.Workflow{
+		ServerID: s.ids["s0"], Type: schemas.WorkflowBringUp, Exclusive: true, Steps: []schemas.WorkflowStep{{Name: "ready"}},
+	})
+	s.must(err)
+	s.run("p1")
+	s.flow(waits.ID, func(w *schemas.Workflow) bool { return w.Steps[0].Message == "nobody has agreed" })
+	w, err := s.flows.Create(t.Context(), "li", schemas.Workflow{
+		ServerID: s.ids["s1"], Type: schemas.WorkflowValidate, Exclusive: true, Steps: []schemas.WorkflowStep{{Name: "scrub"}},
+	})
+	s.must(err)
+	s.flow(w.ID, func(w *schemas.Workflow) bool { return w.Status == schemas.WorkflowCompleted })
+}
+
 // What a workflow saw is out of date after another, and one of an allocation is the allocation's to run again.
 func TestWhatCannotBeResumed(t *testing.T) {
 	s := newSite(t, 2)

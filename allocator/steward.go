@@ -47,7 +47,7 @@ type Config struct {
 	Notice   time.Duration `yaml:"notice"`    // before the end of an allocation, for its user
 	Grace    time.Duration `yaml:"grace"`     // for what is booked to become free
 	Poll     time.Duration `yaml:"poll"`
-	Parallel int           `yaml:"parallel"` // workflows at a time in a process
+	Parallel int           `yaml:"parallel"` // workflows at a time in a process, and as many bring-ups
 }
 
 // The values of Install.

@@ -131,7 +131,7 @@ func (s *site) run(holder string) (stop func()) {
 	s.must(err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	log := slog.New(slog.DiscardHandler)
-	runner := flow.New(flow.Config{StepTime: time.Minute, Poll: s.config.Poll, Parallel: 8, Hold: 300 * time.Millisecond}, flow.Deps{
+	runner := flow.New(flow.Config{StepTime: time.Minute, Poll: s.config.Poll, Parallel: s.config.Parallel, Hold: 300 * time.Millisecond}, flow.Deps{
 		Store: s.flows, Drivers: drivers, Holder: holder, Log: log, Metrics: prometheus.NewRegistry(),
 		GPUs: func(ctx context.Context, w *schemas.Workflow) ([]string, error) {
 			return s.given.GPUs(ctx, w.AllocationID, w.ServerID)

@@ -25,7 +25,7 @@ import (
 type Config struct {
 	StepTime time.Duration // for one step
 	Poll     time.Duration // between two looks
-	Parallel int           // workflows at a time in this process
+	Parallel int           // workflows at a time in this process, and as many bring-ups
 	Hold     time.Duration // how long nobody else takes up a workflow whose process was killed
 }
 
@@ -42,7 +42,7 @@ type Runner struct {
 	now     func() time.Time
 
 	mu      sync.Mutex
-	running map[string]bool
+	running map[string]string    // by id, the type
 	looks   map[string]time.Time // when a run of a workflow is looked at again, for what goes on of it
 	stopped map[string]time.Time // those nothing of which goes on: when they were seen so; of the loop alone
 }
@@ -69,7 +69,7 @@ type Deps struct {
 func New(cfg Config, d Deps) *Runner {
 	r := &Runner{
 		cfg: cfg, store: d.Store, drivers: d.Drivers, gpus: d.GPUs, holder: d.Holder, log: d.Log, wake: make(chan struct{}, 1), now: time.Now,
-		running: make(map[string]bool), stopped: make(map[string]time.Time), looks: make(map[string]time.Time),
+		running: make(map[string]string), stopped: make(map[string]time.Time), looks: make(map[string]time.Time),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_allocator_workflows_total", Help: "Workflows that ended, by type and how.",
 		}, []string{"type", "status"}),
@@ -105,7 +105,7 @@ func (r *Runner) Run(ctx context.Context, ready func()) error {
 			r.log.Warn("cannot list workflows", "error", err)
 		}
 		for _, w := range due {
-			if !r.begin(w.ID) {
+			if !r.begin(w.ID, w.Type) {
 				continue
 			}
 			wg.Go(func() {
@@ -124,13 +124,20 @@ func (r *Runner) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-func (r *Runner) begin(id string) bool {
+// begin takes a place for a workflow. A bring-up may wait for people for a day, so these have places of their own.
+func (r *Runner) begin(id, kind string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.running[id] || len(r.running) >= r.cfg.Parallel {
+	alike := 0
+	for _, other := range r.running {
+		if (other == schemas.WorkflowBringUp) == (kind == schemas.WorkflowBringUp) {
+			alike++
+		}
+	}
+	if _, is := r.running[id]; is || alike >= r.cfg.Parallel {
 		return false
 	}
-	r.running[id] = true
+	r.running[id] = kind
 	return true
 }
 
