@@ -36,25 +36,27 @@ func (p *product) actionsOn(server string) (map[string]schemas.Action, error) {
 // verified.
 func (p *product) repaired(server, treatment string) {
 	p.t.Helper()
-	p.awaitFor(2*patience, server+" is repaired", func() error {
-		acts, err := p.actionsOn(server)
-		if err != nil {
-			return err
+	p.awaitFor(2*patience, server+" is repaired", func() error { return p.isRepaired(server, treatment) })
+}
+
+func (p *product) isRepaired(server, treatment string) error {
+	acts, err := p.actionsOn(server)
+	if err != nil {
+		return err
+	}
+	for _, kind := range []string{"drain", treatment, "uncordon"} {
+		a, ok := acts[kind]
+		if !ok {
+			return errors.New("no action " + kind)
 		}
-		for _, kind := range []string{"drain", treatment, "uncordon"} {
-			a, ok := acts[kind]
-			if !ok {
-				return errors.New("no action " + kind)
-			}
-			if a.State == schemas.ActionFailed || a.State == schemas.ActionCancelled {
-				return settled{fmt.Errorf("%s is %s: %s", kind, a.State, a.Detail)}
-			}
-			if a.State != schemas.ActionDone || a.VerifiedBy == "" {
-				return fmt.Errorf("%s is %s: %s %s", kind, a.State, a.Detail, a.VerifiedBy)
-			}
+		if a.State == schemas.ActionFailed || a.State == schemas.ActionCancelled {
+			return settled{fmt.Errorf("%s is %s: %s", kind, a.State, a.Detail)}
 		}
-		return nil
-	})
+		if a.State != schemas.ActionDone || a.VerifiedBy == "" {
+			return fmt.Errorf("%s is %s: %s %s", kind, a.State, a.Detail, a.VerifiedBy)
+		}
+	}
+	return nil
 }
 
 // nodeStates asks the simulated scheduler, as sinfo would, for a node's states.

@@ -3,9 +3,12 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"auspex/schemas"
 )
@@ -80,6 +83,8 @@ func TestEnforceInstallsAServerAnewAndReturnsIt(t *testing.T) {
 		t.Errorf("%s is %v and not back in the pool", reinstalled, s)
 	}
 
+	p.bringsUp(dir, "gpu-r01-", "gpu-r02-", "gpu-r04-", "gpu-r05-", "gpu-r06-", "gpu-r08-")
+
 	p.awaitFor(4*patience, "a person is told of the server that cannot be installed", func() error {
 		steps, err := p.actionsOn(uninstallable)
 		if err != nil {
@@ -106,4 +111,60 @@ func TestEnforceInstallsAServerAnewAndReturnsIt(t *testing.T) {
 		t.Errorf("%s is %v and not held out of the pool", uninstallable, s)
 	}
 	p.interrupt()
+}
+
+// bringsUp has a server of some racks, one on which nobody computes, brought up, with an installation, to its end.
+func (p *product) bringsUp(dir string, racks ...string) {
+	p.t.Helper()
+	var w schemas.Workflow
+	tries := 0
+	p.awaitFor(4*patience, "a server is brought up", func() error {
+		if w.ID == "" {
+			server := ""
+			for range len(racks) * 8 {
+				server = fmt.Sprintf("%s%02d", racks[tries/8%len(racks)], 1+tries%8)
+				tries++
+				if slices.Contains(nodeStates(p.t, dir, server), "IDLE") {
+					break
+				}
+			}
+			var v schemas.Server
+			if err := p.get("api/v1/servers/"+server, &v); err != nil {
+				return err
+			}
+			return errors.Join(errors.New("it is asked for"),
+				p.curl(p.token, http.MethodPost, "workflows", fmt.Sprintf(`{"type":"bring_up","server_id":%q,"template":"ubuntu"}`, v.ID), &w))
+		}
+		var is schemas.Workflow
+		if err := p.get("api/v1/workflows/"+w.ID, &is); err != nil {
+			return err
+		}
+		w = is
+		if why := p.busy(&w); why != nil { // another one is taken
+			w = schemas.Workflow{}
+			return why
+		}
+		if w.Status == schemas.WorkflowFailed {
+			return settled{errors.New(w.Reason)}
+		}
+		if w.Status != schemas.WorkflowCompleted {
+			return fmt.Errorf("it is %s: %+v", w.Status, w.Steps)
+		}
+		return nil
+	})
+	var did []string
+	for i := range w.Steps {
+		did = append(did, w.Steps[i].Name)
+		p.t.Logf("%s: %s", w.Steps[i].Name, w.Steps[i].Message)
+	}
+	if d := cmp.Diff([]string{"inventory", "idle", "drain", "no_baseline", "install", "driver", "drain", "telemetry", "validate", "health", "uncordon"}, did); d != "" {
+		p.t.Error(d)
+	}
+	if at := w.Step("install"); at == nil || !strings.Contains(at.Message, "installed") && !strings.Contains(at.Message, "agent has read") {
+		p.t.Errorf("the installation says %+v", at)
+	}
+	var v schemas.Server
+	if err := p.get("api/v1/servers/"+w.Server, &v); err != nil || v.Status != schemas.ServerReady {
+		p.t.Errorf("%s is %s (%v)", w.Server, v.Status, err)
+	}
 }

@@ -12,10 +12,13 @@ import (
 	"auspex/schemas"
 )
 
-// busy ends the allocation of a workflow that has waited for jobs for ten seconds: they may run for long.
+// busy ends a workflow that has waited for jobs for ten seconds, and the allocation that it is of: they may run for long.
 func (p *product) busy(w *schemas.Workflow) error {
 	for _, name := range []string{"idle", "drain"} {
 		if st := w.Step(name); st != nil && st.Status == schemas.StepRunning && time.Since(st.StartedAt) > 10*time.Second {
+			if w.AllocationID == "" {
+				return errors.Join(errors.New(st.Message), p.curl(p.token, http.MethodDelete, "workflows/"+w.ID, "", &schemas.Workflow{}))
+			}
 			return errors.Join(errors.New(st.Message), p.curl(p.token, http.MethodDelete, "allocations/"+w.AllocationID, "", &schemas.Allocation{}))
 		}
 	}
