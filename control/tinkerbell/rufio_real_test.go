@@ -184,7 +184,7 @@ func TestAControllerThatSaysYesAndDoesNothingIsNotBelievedThroughTheRealRufio(t 
 	s := realSite(t)
 	s.remote(false)
 	step := s.step
-	step.Kind = "power_off"
+	step.Kind, step.With = "power_off", map[string]string{"force": "true"} // this provider has no shutdown
 	if err := s.hands()[step.Kind].Apply(t.Context(), step); err != nil {
 		t.Fatal(err)
 	}
