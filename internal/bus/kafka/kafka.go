@@ -164,7 +164,7 @@ func final(err error) bool {
 	}
 	var k kafkago.Error
 	if errors.As(err, &k) {
-		return !k.Temporary()
+		return k != kafkago.Unknown && !k.Temporary() // a broker says that it does not know what went wrong, as while a topic comes to be
 	}
 	var alert *net.OpError // crypto/tls tells by it what the other end refused
 	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, &alert) &&
