@@ -383,8 +383,17 @@ func (s *Service) Choose(ctx context.Context, r schemas.AllocationRequest) (sche
 }
 
 // Allocate gives what is asked for, all of it or nothing. What nothing fits is a
-// [*schemas.NoFitError]; other errors are those of [allocations.Store.Take].
+// [*schemas.NoFitError]; other errors are those of [allocations.Store.Take]. What the same request was given
+// before its answer was lost is its answer.
 func (s *Service) Allocate(ctx context.Context, by string, r schemas.AllocationRequest) (a schemas.Allocation, c schemas.Choice, err error) {
+	a, made, err := s.d.Allocations.Made(ctx)
+	if err != nil {
+		return a, c, err
+	}
+	if made {
+		c, err = s.had(ctx, &a)
+		return a, c, err
+	}
 	c, err = s.give(ctx, &r, true, func(parts []allocations.Part, exclusive bool) error {
 		d, err := draft(&r, parts, exclusive)
 		if err != nil {
@@ -394,6 +403,25 @@ func (s *Service) Allocate(ctx context.Context, by string, r schemas.AllocationR
 		return err
 	})
 	return a, c, err
+}
+
+// had is what an allocation has, without why.
+func (s *Service) had(ctx context.Context, a *schemas.Allocation) (schemas.Choice, error) {
+	c := schemas.Choice{Servers: []schemas.Pick{}, RunnersUp: []schemas.Pick{}, Lost: []schemas.NotChosen{}}
+	_, gpus, err := s.d.Estate.Some(ctx, a.ServerIDs)
+	if err != nil {
+		return c, err
+	}
+	for i, server := range a.ServerIDs {
+		p := schemas.Pick{Server: a.Servers[i], ServerID: server, GPUs: []string{}, GPUIDs: []string{}, Reasons: []schemas.Sentence{}}
+		for k := range gpus {
+			if g := &gpus[k]; g.ServerID == server && slices.Contains(a.GPUIDs, g.ID) {
+				p.GPUs, p.GPUIDs = append(p.GPUs, g.Name), append(p.GPUIDs, g.ID)
+			}
+		}
+		c.Servers = append(c.Servers, p)
+	}
+	return c, nil
 }
 
 // request is what an allocation asked for.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"auspex/allocator"
 	"auspex/allocator/fit/messages"
 	"auspex/allocator/steps"
@@ -20,6 +22,7 @@ import (
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -105,6 +108,33 @@ func TestWhatFitsIsGiven(t *testing.T) {
 	}
 	if _, _, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{GPUs: 1})); !errors.As(err, &none) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Whoever asks again because the answer was lost is told what they were given, also where nothing else fits any more.
+func TestARequestWhoseAnswerWasLostIsGivenWhatItHas(t *testing.T) {
+	s, inv := stocked(t, 1)
+	v := s.service(inv)
+	ctx := sqldb.WithRequest(t.Context(), "user li\x00once")
+	wish := schemas.Wish{Servers: 4}
+	a, was, err := v.Allocate(ctx, "li", s.ask(wish))
+	s.must(err)
+	again, is, err := v.Allocate(ctx, "li", s.ask(wish))
+	if err != nil || again.ID != a.ID {
+		t.Fatalf("%+v %v, want %s", again, err, a.ID)
+	}
+	names := func(c schemas.Choice) (out []string) {
+		for i := range c.Servers {
+			out = append(append(out, c.Servers[i].Server), c.Servers[i].GPUs...)
+		}
+		slices.Sort(out)
+		return out
+	}
+	if d := cmp.Diff(names(was), names(is)); d != "" {
+		t.Error(d)
+	}
+	if _, _, err := v.Allocate(t.Context(), "li", s.ask(wish)); !errors.As(err, new(*schemas.NoFitError)) {
+		t.Errorf("there is room for another: %v", err)
 	}
 }
 

@@ -236,6 +236,19 @@ func (s *Store) Take(ctx context.Context, by string, d Draft) (schemas.Allocatio
 	return a, nil
 }
 
+// Made returns the allocation that the same request made before, and whether there is one: it takes room that a second look would miss.
+func (s *Store) Made(ctx context.Context) (a schemas.Allocation, made bool, err error) {
+	id := sqldb.RequestID(ctx)
+	if id == "" {
+		return a, false, nil
+	}
+	a, err = s.Get(ctx, id)
+	if errors.Is(err, entity.ErrNone) {
+		return a, false, nil
+	}
+	return a, err == nil, err
+}
+
 // Check reports what [Store.Take] would, and changes nothing.
 func (s *Store) Check(ctx context.Context, d Draft) error {
 	return s.retry(ctx, func(ctx context.Context) error {
