@@ -52,7 +52,7 @@ var (
 	// reserved are attributes that say who saw something and when.
 	reserved = []string{
 		schemas.AttrExternal, schemas.AttrPostedBy, schemas.AttrPosted, schemas.AttrAlert, schemas.AttrGrew, "rule", "collector", "device", "clock",
-		"clock_skew_s", "action",
+		schemas.AttrClockSkew, "action",
 	}
 )
 

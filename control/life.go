@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -426,6 +427,23 @@ func (v *vigil) growth(a *schemas.Alert) (last time.Time, watched bool) {
 	return last, watched
 }
 
+// readLate is how long after it was written a record of a board controller may be read: while Auspex or the way to it was away.
+// Beyond that it is the controller's clock that is wrong.
+const readLate = time.Hour
+
+// written is when a board controller wrote what an alert tells, by its clock, which whoever read it holds against ours; when it was
+// read where that says nothing.
+func written(a *schemas.Alert) time.Time {
+	at := a.Time
+	if skew, err := strconv.ParseFloat(a.Attrs[schemas.AttrClockSkew], 64); err == nil {
+		at = at.Add(-time.Duration(skew * float64(time.Second)))
+	}
+	if late := a.Observed.Sub(at); late < 0 || late > readLate {
+		return a.Observed
+	}
+	return at
+}
+
 // judge weighs what was heard since the effect, beside the alerts that fire on the
 // server now.
 func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string) bool) finding {
@@ -477,7 +495,7 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 		}
 		// Many board controllers never write that a condition has ended: what one told
 		// before the repair is not held against what the host reads.
-		old := v.views.ofAlert(a) == schemas.ViewBoard && v.from == schemas.ViewHost && !a.Observed.After(v.since)
+		old := v.views.ofAlert(a) == schemas.ViewBoard && v.from == schemas.ViewHost && !written(a).After(v.since)
 		if still && !old {
 			raised = a
 		}

@@ -32,6 +32,16 @@ func alert(id, resource, typ, source, state string, sev schemas.Severity, when t
 	}
 }
 
+// boardLog is the alert of a record of a board controller, by when it was written and read, and what its clock is ahead.
+func boardLog(wrote, read time.Time, skew string) schemas.Alert {
+	a := alert("incident", part, "bmc.sel", "ipmi", schemas.StateRaised, schemas.SeverityCritical, read)
+	a.Time = wrote
+	if skew != "" {
+		a.Attrs = map[string]string{schemas.AttrClockSkew: skew}
+	}
+	return a
+}
+
 // grew is the alert of a rule on a counter that grew within an hour.
 func grew(id, resource string, when time.Time) schemas.Alert {
 	a := alert(id, resource, "gpu.row_remap", schemas.SourceRule, schemas.StateRaised, schemas.SeverityError, when)
@@ -257,6 +267,21 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 50) },
 			[]schemas.Alert{alert("incident", part, "bmc.event", "redfish", schemas.StateRaised, schemas.SeverityCritical, at(-35))},
 			56, true, true, messages.Lives,
+		},
+		"one whose log is read late": {
+			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 50) },
+			[]schemas.Alert{boardLog(at(-35), at(3), "")},
+			56, true, true, messages.Lives,
+		},
+		"one whose clock is behind writes of a new fault": {
+			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 50) },
+			[]schemas.Alert{boardLog(at(-57), at(3), "-60")},
+			56, false, true, messages.StillRaised,
+		},
+		"one whose clock was never set": {
+			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 50) },
+			[]schemas.Alert{boardLog(time.Unix(60, 0), at(3), "")},
+			56, false, true, messages.StillRaised,
 		},
 		"is believed when it saw the fault": {
 			newWard(server+"/psu0", schemas.KindPSU, schemas.ViewBoard), func(w ward) { w.reads("ipmi", server+"/psu0", "psu", 5, 50) },

@@ -92,6 +92,9 @@ const (
 // has grown within its window: it fires until the window has passed, whatever is true by then.
 const AttrGrew = "grew"
 
+// AttrClockSkew says by how many seconds a device's clock is estimated to be ahead of ours; negative is behind.
+const AttrClockSkew = "clock_skew_s"
+
 // External reports whether an event was posted by a caller.
 func (e *Event) External() bool { return e.Source == SourceAPI || e.Attrs[AttrExternal] != "" }
 

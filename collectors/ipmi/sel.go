@@ -192,7 +192,7 @@ func (r *reader) event(erase uint32, rec ipmi.SELRecord) (schemas.Event, bool) {
 	ev.Resource, ev.Observed = r.device, now
 	ev.SetAttr("raw", raw)
 	if s := r.skew.Round(time.Second); s.Abs() > skewTolerance {
-		ev.SetAttr("clock_skew_s", strconv.FormatInt(int64(s/time.Second), 10))
+		ev.SetAttr(schemas.AttrClockSkew, strconv.FormatInt(int64(s/time.Second), 10))
 	}
 	return ev, true
 }

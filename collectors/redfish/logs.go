@@ -486,7 +486,7 @@ func (r *reader) event(l *logService, o redfish.Object, first bool) (schemas.Eve
 	ev.Resource, ev.Observed = r.device, now
 	ev.SetAttr("log", l.entries)
 	if s := r.skew.Round(time.Second); s.Abs() > skewTolerance {
-		ev.SetAttr("clock_skew_s", strconv.FormatInt(int64(s/time.Second), 10))
+		ev.SetAttr(schemas.AttrClockSkew, strconv.FormatInt(int64(s/time.Second), 10))
 	}
 	for _, hint := range []string{lastPart(ev.Attr("origin")), ev.Attr("sensor"), l.chassis, ev.Attr("args"), ev.Message} {
 		if kind, part := sensor.Part(hint); part != "" {

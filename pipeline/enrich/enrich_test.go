@@ -186,11 +186,11 @@ func TestSkewIsEstimatedAndBothTimesKept(t *testing.T) {
 	}
 	ahead := event(20*time.Second, 0)
 	when := ahead.Time
-	if got := e.Skew("s2", &ahead); got != 20*time.Second || ahead.Attrs[enrich.AttrSkew] != "20" || !ahead.Time.Equal(when) {
+	if got := e.Skew("s2", &ahead); got != 20*time.Second || ahead.Attrs[schemas.AttrClockSkew] != "20" || !ahead.Time.Equal(when) {
 		t.Errorf("a clock 20 s ahead: %s, %+v", got, ahead)
 	}
 	epoch := schemas.Event{Time: time.Unix(100, 0), Observed: now, Source: "ipmi"}
-	if got := e.Skew("s3", &epoch); got > -24*time.Hour || epoch.Attrs[enrich.AttrSkew] == "" {
+	if got := e.Skew("s3", &epoch); got > -24*time.Hour || epoch.Attrs[schemas.AttrClockSkew] == "" {
 		t.Errorf("a clock in 1970: %s", got)
 	}
 }

@@ -9,10 +9,6 @@ import (
 	"auspex/schemas"
 )
 
-// AttrSkew is the attribute that says by how many seconds a device's clock is
-// estimated to be ahead of ours; negative is behind.
-const AttrSkew = "clock_skew_s"
-
 var severities = map[string]schemas.Severity{
 	"ok": schemas.SeverityInfo, "debug": schemas.SeverityInfo, "notice": schemas.SeverityInfo, "information": schemas.SeverityInfo,
 	"informational": schemas.SeverityInfo, "low": schemas.SeverityInfo,
@@ -137,8 +133,8 @@ func (e *Enricher) Skew(device string, ev *schemas.Event) time.Duration {
 		return skew
 	}
 	e.skewed.WithLabelValues(ev.Source).Inc()
-	if ev.Attrs[AttrSkew] == "" {
-		ev.SetAttr(AttrSkew, strconv.FormatFloat(skew.Round(100*time.Millisecond).Seconds(), 'f', -1, 64))
+	if ev.Attrs[schemas.AttrClockSkew] == "" {
+		ev.SetAttr(schemas.AttrClockSkew, strconv.FormatFloat(skew.Round(100*time.Millisecond).Seconds(), 'f', -1, 64))
 	}
 	return skew
 }
