@@ -800,7 +800,7 @@ func TestAnAllocationEnds(t *testing.T) {
 	s := newSite(t, 1)
 	s.run("p1")
 	d := s.whole("s0")
-	d.End = time.Now().Add(400 * time.Millisecond)
+	d.End = time.Now().Add(2 * time.Second)
 	a := s.take(d)
 	a = s.becomes(a.ID, schemas.AllocationCompleted)
 	if a.Reason != allocator.Expired {

@@ -63,13 +63,18 @@ func (s *site) does(kind string, with map[string]string, want control.Verdict, w
 	s.Helper()
 	step := s.step
 	step.ID, step.Kind, step.With = s.step.ID+"-"+kind, kind, with
-	if said, err := s.hands()[kind].Plan(s.Context(), step); err != nil {
-		s.Fatal(messages.Text(said), err)
-	}
-	for range 2 { // it is sent once
-		if err := s.hands()[kind].Apply(s.Context(), step); err != nil {
+	taken := func(err error) error { // a controller may be out of Rufio's reach for a while
+		if err != nil && !errors.Is(err, control.ErrRejected) {
 			s.Fatal(err)
 		}
+		return err
+	}
+	waittest.Until(s.T, func() error {
+		_, err := s.hands()[kind].Plan(s.Context(), step)
+		return taken(err)
+	})
+	for range 2 { // it is sent once
+		waittest.Until(s.T, func() error { return taken(s.hands()[kind].Apply(s.Context(), step)) })
 	}
 	waittest.Until(s.T, func() error {
 		r := s.hands()[kind]
