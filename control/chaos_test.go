@@ -486,7 +486,7 @@ func (x *chaos) pick(n int) int {
 // live is a run: trouble for a while, then quiet until every case has ended.
 func (x *chaos) live(role chaosRole) (ends map[string]int) {
 	t := x.t
-	var log syncBuffer
+	var log waittest.Buffer
 	running := map[string]*exec.Cmd{}
 	start := func(name string) {
 		role.Holder = name
@@ -650,24 +650,6 @@ func (x *chaos) judge() map[string]int {
 		}
 	}
 	return ends
-}
-
-// syncBuffer takes what two processes say.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // chaosStore makes the store of a run, in which nothing has happened.

@@ -398,7 +398,7 @@ func (x *chaos) away(d time.Duration) {
 }
 
 func (x *chaos) live(role chaosRole) {
-	var log lockedBuffer
+	var log waittest.Buffer
 	running := map[string]*exec.Cmd{}
 	start := func(name string) {
 		role.Holder = name
@@ -496,23 +496,6 @@ func (x *chaos) judge() {
 	if len(x.broken) > 0 {
 		x.Errorf("seed %d: %s\n%s", x.seed, strings.Join(x.broken, "\n"), strings.Join(x.told, "\n"))
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // TestChaosWithTheAPIAway is for as many runs as AUSPEX_KUBERNETES_CHAOS_RUNS says, and as long as AUSPEX_CHAOS_FOR.

@@ -16,6 +16,7 @@ import (
 
 	"auspex/internal/certtest"
 	"auspex/internal/sim"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -54,7 +55,7 @@ func TestKillsWhileAgentsHaveDialledIn(t *testing.T) {
 		"--agents-dial", write(t, files, "dial.yaml", fmt.Sprintf(
 			"dial: [{address: %q, ca_file: %s, server_name: collector.example, token_file: %s, retry: 200ms}]\n", addr, auth.File, token)),
 		"--script", write(t, files, "script.yaml", killScript()), "--seed", "1")
-	said := &buffer{}
+	said := &waittest.Buffer{}
 	fleet.Stdout, fleet.Stderr = said, said
 	if err := fleet.Start(); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"auspex/internal/certtest"
 	"auspex/internal/enrol"
+	"auspex/internal/waittest"
 )
 
 // A machine of which nobody knows dials in with a token, is proposed, accepted, read as a
@@ -54,7 +55,7 @@ collect: {enrol: {interval: 1s}}
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../../cmd/auspex-agent").CombinedOutput(); err != nil {
 		t.Fatalf("build the agent: %v\n%s", err, out)
 	}
-	said := &buffer{}
+	said := &waittest.Buffer{}
 	agent := exec.CommandContext(t.Context(), bin, "--config", put("agent.yaml", fmt.Sprintf(`
 data: %[1]s/agent
 listen: ""

@@ -31,7 +31,7 @@ func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := command(t, "simulate", "--dir", dir, "--script", "none", "--racks", "1", "--servers", "2")
-	var stderr buffer
+	var stderr waittest.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

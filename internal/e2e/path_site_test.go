@@ -21,6 +21,7 @@ import (
 
 	"auspex/internal/sim"
 	"auspex/internal/sim/ledger"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -129,7 +130,7 @@ func (s *pathSite) play(script string) {
 	s.still()
 	s.fleet = command(s.t, "simulate", "--dir", filepath.Join(s.dir, "sim"), "--listen", s.listen, "--racks", "1", "--servers", strconv.Itoa(pathServers), "--spare", "1",
 		"--seed", "3", "--script", script)
-	said := &buffer{}
+	said := &waittest.Buffer{}
 	s.fleet.Stdout, s.fleet.Stderr = said, said
 	if err := s.fleet.Start(); err != nil {
 		s.t.Fatal(err)

@@ -26,6 +26,7 @@ import (
 	"auspex/internal/sim"
 	"auspex/internal/sim/ledger"
 	"auspex/internal/store/embedded/embeddedtest"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -111,30 +112,12 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// buffer collects the output of a process while it runs.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // product is a running Auspex.
 type product struct {
 	t        *testing.T
 	dir      string
 	cmd      *exec.Cmd
-	out, err *buffer
+	out, err *waittest.Buffer
 	done     chan struct{} // closed when it has ended
 	exit     *error        // valid then
 	silent   bool          // what it said is of no use where the test fails
@@ -167,7 +150,7 @@ func launch(t *testing.T, dir string, args ...string) *product {
 // launchIn is launch with variables of the environment that are other than the test's own.
 func launchIn(t *testing.T, env []string, dir string, args ...string) *product {
 	t.Helper()
-	p := &product{t: t, dir: dir, out: &buffer{}, err: &buffer{}, done: make(chan struct{}), exit: new(error)}
+	p := &product{t: t, dir: dir, out: &waittest.Buffer{}, err: &waittest.Buffer{}, done: make(chan struct{}), exit: new(error)}
 	p.cmd = command(t, append([]string{"run", "--data", dir, "--listen", "127.0.0.1:0"}, args...)...)
 	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err

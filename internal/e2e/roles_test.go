@@ -18,6 +18,7 @@ import (
 	"auspex/internal/sim"
 	"auspex/internal/store/embedded"
 	"auspex/internal/store/embedded/embeddedtest"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -149,7 +150,7 @@ control:
 func simulate(t *testing.T, dir, script string) {
 	t.Helper()
 	fleet := command(t, "simulate", "--dir", dir, "--seed", "3", "--script", "testdata/scripts/"+script+".yaml")
-	var out buffer
+	var out waittest.Buffer
 	fleet.Stdout, fleet.Stderr = &out, &out
 	if err := fleet.Start(); err != nil {
 		t.Fatal(err)
@@ -218,7 +219,7 @@ func containers(t *testing.T) map[string]string {
 		t.Fatalf("build test/containers: %v\n%s", err, out)
 	}
 	cmd := exec.Command(bin)
-	var failed buffer
+	var failed waittest.Buffer
 	cmd.Stderr = &failed
 	in, err := cmd.StdinPipe()
 	if err != nil {
