@@ -160,7 +160,7 @@ func TestAnInstallationThatIsAskedForIsNoRepair(t *testing.T) {
 	in := wish("r1", "install", map[string]string{"template": "ubuntu", "version": "1"})
 	b.w.jobs = map[string][]string{server: {"job-141 of bea"}}
 	b.tell(c, in)
-	b.until(c, func([]schemas.Action) bool { return ended(b.actionOf("r1")) })
+	b.until(c, func([]schemas.Action) bool { return b.closed("r1") })
 	if a := b.actionOf("r1"); a.State != schemas.ActionRefused || !strings.Contains(a.Detail, "job-141 of bea") {
 		t.Errorf("%s: %s", a.State, a.Detail)
 	}
