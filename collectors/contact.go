@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"auspex/internal/store/cursors"
 	"auspex/schemas"
 )
@@ -38,6 +36,24 @@ func (r *Runner) contactOf(k contactKey) *contactState {
 		r.contacts[k] = s
 	}
 	return s
+}
+
+// forget drops what is known of the contact with devices that are read here no more: another process may go on with it, and
+// who reads them again reads it anew. r.mu is held.
+func (r *Runner) forget(want map[instanceKey]schemas.Resource) {
+	read := make(map[string]bool, len(want))
+	for k := range want {
+		read[k.device] = true
+	}
+	for k, st := range r.contacts {
+		if read[k.device] {
+			continue
+		}
+		delete(r.contacts, k)
+		for _, n := range st.lost {
+			r.metrics.of(k.typ == schemas.EventAccessRefused, n).Dec()
+		}
+	}
 }
 
 // watch counts the misses of one instance.
@@ -168,10 +184,10 @@ func (w *watch) report(c *condition, state string, cause error) bool {
 	}
 	move := func(untold bool) {
 		for _, n := range st.lost {
-			w.gauge(c, n).Dec()
+			w.r.metrics.of(c.refused, n).Dec()
 		}
 		for _, n := range lost {
-			w.gauge(c, n).Inc()
+			w.r.metrics.of(c.refused, n).Inc()
 		}
 		st.lost, st.untold = lost, untold
 		w.keep(c, cursors.Loss{Since: st.since, Collectors: lost, Untold: untold})
@@ -207,14 +223,6 @@ func (w *watch) keep(c *condition, l cursors.Loss) {
 	}
 }
 
-// gauge counts the devices of a collector that are in a condition.
-func (w *watch) gauge(c *condition, collector string) prometheus.Gauge {
-	if c.refused {
-		return w.r.metrics.refused.WithLabelValues(collector)
-	}
-	return w.r.metrics.lost.WithLabelValues(collector)
-}
-
 // load reads what the process before this one has reported; st.mu is held.
 func (w *watch) load(c *condition) bool {
 	st, kept := c.st, w.r.settings.Cursors
@@ -233,7 +241,7 @@ func (w *watch) load(c *condition) bool {
 		st.since, st.lost, st.untold = l.Since, l.Collectors, l.Untold
 	}
 	for _, n := range st.lost {
-		w.gauge(c, n).Inc()
+		w.r.metrics.of(c.refused, n).Inc()
 	}
 	st.loaded = true
 	return true

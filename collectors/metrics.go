@@ -73,3 +73,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		refused:     gauge("targets_refused", "Devices that answer and refuse our credentials.", "collector"),
 	}
 }
+
+// of counts the devices of a collector that are lost, or that refuse us.
+func (m *metrics) of(refused bool, collector string) prometheus.Gauge {
+	if refused {
+		return m.refused.WithLabelValues(collector)
+	}
+	return m.lost.WithLabelValues(collector)
+}

@@ -90,6 +90,7 @@ type Runner struct {
 	mu        sync.Mutex
 	instances map[instanceKey]*instance
 	known     map[string]bool // ids of the inventory
+	holds     func(target schemas.Resource) bool
 	running   context.Context // nil before Run and after
 	wg        sync.WaitGroup
 	contacts  map[contactKey]*contactState
@@ -124,6 +125,10 @@ func NewRunner(cfg RunnerConfig, configs map[string]Config, pub Publisher, s Set
 		instances: make(map[instanceKey]*instance), known: make(map[string]bool), contacts: make(map[contactKey]*contactState),
 	}
 }
+
+// Share leaves the targets that holds denies to other processes, from the next [Runner.Reconcile] on: when that returns, none of them is
+// read here any more. It is called before Run.
+func (r *Runner) Share(holds func(target schemas.Resource) bool) { r.holds = holds }
 
 // Name implements run.Component.
 func (*Runner) Name() string { return "collectors" }
@@ -201,6 +206,9 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 	want := make(map[instanceKey]schemas.Resource)
 	for _, name := range slices.Sorted(maps.Keys(r.configs)) {
 		for _, t := range r.configs[name].Targets(resources) {
+			if r.holds != nil && !r.holds(t) {
+				continue
+			}
 			want[instanceKey{name, t.ID}] = t
 		}
 	}
@@ -224,14 +232,10 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 	r.mu.Unlock()
 	// A successor must not run beside its predecessor: both would speak to the
 	// device and move its cursor.
-	for _, inst := range stopped {
-		if inst.cancel != nil {
-			inst.cancel()
-			<-inst.done
-		}
-	}
+	stop(stopped)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.forget(want)
 	var errs []error
 	for k, t := range want {
 		if _, ok := r.instances[k]; ok {
@@ -323,9 +327,18 @@ func (r *Runner) replace(configs map[string]Config, changed []string) {
 	}
 	r.configs = next
 	r.mu.Unlock()
-	for _, inst := range stopped {
+	stop(stopped)
+}
+
+// stop ends instances side by side and waits for them.
+func stop(instances []*instance) {
+	for _, inst := range instances {
 		if inst.cancel != nil {
 			inst.cancel()
+		}
+	}
+	for _, inst := range instances {
+		if inst.cancel != nil {
 			<-inst.done
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"auspex/allocator"
 	"auspex/api"
@@ -131,6 +132,10 @@ type StoreConfig struct {
 // CollectConfig bounds the collectors.
 type CollectConfig struct {
 	collectors.RunnerConfig `yaml:",inline"`
+	// Member names this process among those that share the devices, over one PostgreSQL; "" is its host and data folder.
+	// LeaseTTL is after what silence the others read its devices.
+	Member   string        `yaml:"member"`
+	LeaseTTL time.Duration `yaml:"lease_ttl"`
 	// Spool keeps events on the disk while the bus is away.
 	Spool spool.Config `yaml:"spool"`
 	// Enrol is how often what node agents say of their machines is held against the inventory.
@@ -142,6 +147,9 @@ type CollectConfig struct {
 func (c *CollectConfig) Validate() error {
 	if err := c.RunnerConfig.Validate(); err != nil {
 		return err
+	}
+	if c.LeaseTTL < time.Second {
+		return errors.New("lease_ttl must be 1s at least")
 	}
 	if err := c.Enrol.Validate(); err != nil {
 		return fmt.Errorf("enrol: %w", err)
@@ -171,7 +179,7 @@ func DefaultConfig() Config {
 		},
 		Tunnel:     tunnel.DefaultConfig(),
 		Discovery:  discover.DefaultConfig(),
-		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), Spool: spool.DefaultConfig(), Enrol: enrol.DefaultConfig()},
+		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), LeaseTTL: 15 * time.Second, Spool: spool.DefaultConfig(), Enrol: enrol.DefaultConfig()},
 		Detect:     DetectConfig{Config: detect.DefaultConfig(), Rules: detect.DefaultRulesConfig()},
 		Correlator: correlator.DefaultConfig(),
 		Learn:      learn.DefaultConfig(),

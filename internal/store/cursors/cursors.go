@@ -21,7 +21,8 @@ import (
 // others are being written are written together: each is on disk when SetCursor returns,
 // and thousands of devices in a storm need few transactions.
 type Store struct {
-	db *sqldb.DB
+	db    *sqldb.DB
+	fence func(ctx context.Context, tx *sql.Tx) error // nil: nobody else writes them
 
 	mu      sync.Mutex
 	waiting *batch // nil: none
@@ -43,6 +44,12 @@ const (
 
 // New returns the positions that a database keeps.
 func New(db *sqldb.DB) *Store { return &Store{db: db} }
+
+// Fenced returns positions that are written only where fence, in the same transaction, finds nothing against it: whoever
+// reads no more must not move what another reads from.
+func Fenced(db *sqldb.DB, fence func(ctx context.Context, tx *sql.Tx) error) *Store {
+	return &Store{db: db, fence: fence}
+}
 
 // Cursor implements collectors.Cursors; "" is a position that was never kept.
 func (c *Store) Cursor(ctx context.Context, collector, device string) (string, error) {
@@ -109,9 +116,12 @@ func (c *Store) SetCursor(ctx context.Context, collector, device, position strin
 	at := reader{collector, device}
 	c.mu.Lock()
 	if c.waiting == nil {
-		c.waiting = &batch{positions: map[reader]string{}, done: make(chan struct{})}
+		c.waiting = &batch{done: make(chan struct{})}
 	}
 	b := c.waiting
+	if b.positions == nil {
+		b.positions = map[reader]string{}
+	}
 	b.positions[at] = position
 	if !c.writes {
 		c.writes = true
@@ -127,6 +137,26 @@ func (c *Store) SetCursor(ctx context.Context, collector, device, position strin
 		return fmt.Errorf("store cursor of %s on %s: %w", collector, device, err)
 	}
 	return nil
+}
+
+// Settle returns when every position that was set before is written or was refused, also those whose callers have left.
+func (c *Store) Settle(ctx context.Context) error {
+	c.mu.Lock()
+	if !c.writes {
+		c.mu.Unlock()
+		return nil
+	}
+	if c.waiting == nil {
+		c.waiting = &batch{done: make(chan struct{})}
+	}
+	b := c.waiting
+	c.mu.Unlock()
+	select {
+	case <-b.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // write writes what waits until nothing does.
@@ -147,10 +177,13 @@ func (c *Store) write(ctx context.Context) {
 // keep stores positions together, or each alone where they cannot be: one that the
 // database refuses is an error of its reader, and of no other.
 func (c *Store) keep(ctx context.Context, positions map[reader]string) map[reader]error {
+	if len(positions) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	all := slices.Collect(maps.Keys(positions))
-	upsert := func(q execer, some []reader) error {
+	upsert := func(tx *sql.Tx, some []reader) error {
 		var rows strings.Builder
 		args := make([]any, 0, 3*len(some)+1)
 		args = append(args, time.Now().UnixNano())
@@ -158,11 +191,21 @@ func (c *Store) keep(ctx context.Context, positions map[reader]string) map[reade
 			fmt.Fprintf(&rows, ",($%d,$%d,$%d,$1)", 3*i+2, 3*i+3, 3*i+4)
 			args = append(args, r.collector, r.device, positions[r])
 		}
-		_, err := q.ExecContext(ctx, `INSERT INTO cursors (collector, device, position, updated_ns) VALUES `+rows.String()[1:]+`
+		_, err := tx.ExecContext(ctx, `INSERT INTO cursors (collector, device, position, updated_ns) VALUES `+rows.String()[1:]+`
 ON CONFLICT (collector, device) DO UPDATE SET position=excluded.position, updated_ns=excluded.updated_ns`, args...)
 		return err
 	}
-	err := c.db.InTx(ctx, func(tx *sql.Tx) error {
+	inTx := func(write func(tx *sql.Tx) error) error {
+		return c.db.InTx(ctx, func(tx *sql.Tx) error {
+			if c.fence != nil {
+				if err := c.fence(ctx, tx); err != nil {
+					return err
+				}
+			}
+			return write(tx)
+		})
+	}
+	err := inTx(func(tx *sql.Tx) error {
 		for some := range slices.Chunk(all, together) {
 			if err := upsert(tx, some); err != nil {
 				return err
@@ -176,15 +219,11 @@ ON CONFLICT (collector, device) DO UPDATE SET position=excluded.position, update
 	errs := map[reader]error{}
 	for i, r := range all {
 		if len(all) > 1 {
-			err = upsert(c.db, all[i:i+1])
+			err = inTx(func(tx *sql.Tx) error { return upsert(tx, all[i:i+1]) })
 		}
 		if err != nil {
 			errs[r] = err
 		}
 	}
 	return errs
-}
-
-type execer interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
