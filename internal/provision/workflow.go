@@ -280,6 +280,9 @@ func Check(ctx context.Context, b *schemas.TemplateBody) error {
 	}
 	for _, arch := range b.Architectures {
 		for _, given := range []map[string]any{all, least} {
+			if err := ctx.Err(); err != nil { // what follows is work of the CPU alone
+				return err
+			}
 			if _, _, faults = rendered(ctx, b.Text, data(p.masked(p.fill(given)), sampleHardware(arch))); len(faults) > 0 {
 				return faults.err()
 			}

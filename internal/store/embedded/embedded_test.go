@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ClickHouse/ch-go/compress"
 	"go.uber.org/goleak"
 
 	"auspex/internal/store/embedded"
@@ -77,7 +78,9 @@ func TestTheEngineAnswersHTTP(t *testing.T) {
 		{name: "create", query: "CREATE TABLE t (a UInt32, b String) ENGINE = MergeTree ORDER BY a", code: 200},
 		{name: "insert with data", query: "INSERT INTO t FORMAT TabSeparated", body: "1\tx\n2\ty\n", code: 200},
 		{name: "insert of values", query: "INSERT INTO t VALUES (3, 'z')", code: 200},
-		{name: "read back", query: "SELECT groupArray(b) FROM (SELECT b FROM t ORDER BY a)", code: 200, want: "['x','y','z']"},
+		{name: "packed", query: "INSERT INTO t FORMAT TabSeparated", params: url.Values{"decompress": {"1"}}, body: packed(t, "4\tv\n") + packed(t, "5\tw\n"), code: 200},
+		{name: "packed, and cut off", query: "INSERT INTO t FORMAT TabSeparated", params: url.Values{"decompress": {"1"}}, body: packed(t, "6\tu\n")[:20], code: 500, want: "Code: 33"},
+		{name: "read back", query: "SELECT groupArray(b) FROM (SELECT b FROM t ORDER BY a)", code: 200, want: "['x','y','z','v','w']"},
 		{name: "bad data", query: "INSERT INTO t FORMAT TabSeparated", body: "x\ty\n", code: 500, want: "Code: 27"},
 		{name: "memory is bounded", query: "SELECT groupArray(number) FROM numbers(1000000000)", code: 500, want: "Code: 241"},
 		{
@@ -96,6 +99,16 @@ func TestTheEngineAnswersHTTP(t *testing.T) {
 			}
 		})
 	}
+}
+
+// packed is text as a client packs it, in one block.
+func packed(t *testing.T, text string) string {
+	t.Helper()
+	w := compress.NewWriter(compress.LevelZero, compress.LZ4)
+	if err := w.Compress([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	return string(w.Data)
 }
 
 func TestAnEngineThatDiesIsStartedAgainWithItsData(t *testing.T) {

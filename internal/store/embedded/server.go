@@ -96,7 +96,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		body = compress.NewReader(body)
 	}
 	data, err := io.ReadAll(body)
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) { // a packed body ends with that; one that is cut off, with another
 		fail(w, exception(33, "CANNOT_READ_ALL_DATA", "read request: "+err.Error()))
 		return
 	}
