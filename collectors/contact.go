@@ -103,6 +103,16 @@ func (w *watch) seen() bool {
 	return w.contacted
 }
 
+// away is for how long the device has not answered as it should.
+func (w *watch) away() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.misses == 0 {
+		return 0
+	}
+	return time.Since(w.first)
+}
+
 // alive notes that the device answers; the first time after a loss, or after
 // the start, it reports the return of contact where a loss was reported.
 func (w *watch) alive() {
@@ -126,6 +136,9 @@ func (w *watch) clear(c *condition) {
 	}
 }
 
+// refusals tell that a device refuses us: it has answered, and is not asked often.
+const refusals = 2
+
 // miss notes a run that ended with an error, and reports the loss when there were
 // enough of them for long enough.
 func (w *watch) miss(err error) {
@@ -137,12 +150,16 @@ func (w *watch) miss(err error) {
 		w.first = time.Now()
 	}
 	w.misses++
-	lost := w.misses >= w.r.cfg.LostMisses && time.Since(w.first) >= w.r.cfg.LostAfter
+	refused := errors.Is(err, ErrAuth)
+	least := w.r.cfg.LostMisses
+	if refused {
+		least = min(least, refusals)
+	}
+	lost := w.misses >= least && time.Since(w.first) >= w.r.cfg.LostAfter
 	w.mu.Unlock()
 	if !lost {
 		return
 	}
-	refused := errors.Is(err, ErrAuth)
 	for _, c := range w.conditions {
 		switch {
 		case c.refused == refused:

@@ -20,9 +20,11 @@ import (
 type RunnerConfig struct {
 	// StartSpread is the span over which the first runs of all devices are spread.
 	StartSpread time.Duration `yaml:"start_spread"`
-	// BackoffMin and BackoffMax bound the wait after an error.
-	BackoffMin time.Duration `yaml:"backoff_min"`
-	BackoffMax time.Duration `yaml:"backoff_max"`
+	// BackoffMin and BackoffMax bound the wait after an error, BackoffLong that after many: a device that has been away
+	// for long, or refuses our credentials, is asked less often.
+	BackoffMin  time.Duration `yaml:"backoff_min"`
+	BackoffMax  time.Duration `yaml:"backoff_max"`
+	BackoffLong time.Duration `yaml:"backoff_long"`
 	// LostMisses and LostAfter say when a device counts as unreachable: both the
 	// misses in a row and the time since the first of them.
 	LostMisses int           `yaml:"lost_misses"`
@@ -39,7 +41,7 @@ type RunnerConfig struct {
 // DefaultRunnerConfig returns the defaults.
 func DefaultRunnerConfig() RunnerConfig {
 	return RunnerConfig{
-		StartSpread: time.Second, BackoffMin: time.Second, BackoffMax: 30 * time.Second,
+		StartSpread: time.Second, BackoffMin: time.Second, BackoffMax: 30 * time.Second, BackoffLong: 10 * time.Minute,
 		LostMisses: 3, LostAfter: 5 * time.Second, TelemetryPatience: time.Minute,
 		EventRate: 500, SampleRate: 20000,
 	}
@@ -52,6 +54,8 @@ func (c RunnerConfig) Validate() error {
 		return errors.New("start_spread must not be negative")
 	case c.BackoffMin <= 0 || c.BackoffMax < c.BackoffMin:
 		return errors.New("backoff_min must be positive and backoff_max not below it")
+	case c.BackoffLong < c.BackoffMax:
+		return errors.New("backoff_long must not be below backoff_max")
 	case c.LostMisses < 1 || c.LostAfter < 0:
 		return errors.New("lost_misses must be at least 1 and lost_after not negative")
 	case c.TelemetryPatience < 0:
@@ -379,9 +383,12 @@ func (r *Runner) supervise(ctx context.Context, inst *instance) {
 			return
 		}
 	}
-	for attempt := 0; ctx.Err() == nil; attempt++ {
+	ctx = context.WithValue(ctx, phase{}, phaseOf(inst.collector, inst.target.ID))
+	var waits waits
+	for ctx.Err() == nil {
 		began := time.Now()
 		watch.begin()
+		changed := r.credentialChanged(ctx, inst.target)
 		err := contain(ctx, inst.c, em, log)
 		if ctx.Err() != nil && !failed(err) {
 			return
@@ -394,18 +401,18 @@ func (r *Runner) supervise(ctx context.Context, inst *instance) {
 		if watch.seen() || time.Since(began) > 2*r.cfg.BackoffMax {
 			// What has worked for a while starts again at the shortest wait.
 			if time.Since(began) > r.cfg.BackoffMin {
-				attempt = 0
+				waits.again()
 			}
 		}
-		if attempt == 0 {
+		if waits.errs == 0 {
 			log.Warn("collector stopped", "kind", kind, "error", err)
 		} else {
-			log.Debug("collector stopped again", "kind", kind, "attempt", attempt+1, "error", err)
+			log.Debug("collector stopped again", "kind", kind, "attempt", waits.errs+1, "error", err)
 		}
 		if !errors.Is(err, errState) {
 			watch.miss(err)
 		}
-		if run.Sleep(ctx, backoff(attempt, r.cfg.BackoffMin, r.cfg.BackoffMax)) != nil {
+		if waits.after(ctx, err, watch.away(), r.cfg, changed) != nil {
 			return
 		}
 		r.metrics.retries.WithLabelValues(inst.collector).Inc()

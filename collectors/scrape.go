@@ -4,12 +4,14 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 )
 
-// Scrape makes a collector of a function that reads a device once. The first
-// reading comes at a random phase of the interval, so that a fleet is not polled
-// in step, the others on the grid that it begins, each moved by up to
-// jitter × every (0 to 1). A reading that takes longer than the interval
+// Scrape makes a collector of a function that reads a device once. The readings
+// lie on a grid whose phase is that of the device, by the hash of its id, so that a
+// fleet is not polled in step, also where another process goes on; each is moved by
+// up to jitter × every (0 to 1). A reading that takes longer than the interval
 // swallows the ticks that it missed; they are counted. An error of read ends Run,
 // so that the runner sees the miss; the next Run reads at once.
 func Scrape(every time.Duration, jitter float64, read func(ctx context.Context, out Emitter) error) Collector {
@@ -29,7 +31,7 @@ func (s *scraper) Run(ctx context.Context, out Emitter) error {
 	if !s.started {
 		s.started = true
 		if ctx.Value(atOnce{}) == nil {
-			wait = rand.N(max(s.every, 1))
+			wait = due(ctx, time.Now(), max(s.every, 1))
 		}
 	}
 	timer := time.NewTimer(wait)
@@ -56,6 +58,23 @@ func (s *scraper) Run(ctx context.Context, out Emitter) error {
 		}
 		timer.Reset(time.Until(next) + s.shift())
 	}
+}
+
+// phase is where in its interval a device is read, of [0, 1).
+type phase struct{}
+
+func phaseOf(collector, device string) float64 {
+	return float64(xxhash.Sum64String(collector+"/"+device)>>11) / (1 << 53)
+}
+
+// due is how long it is until the grid of a device: any moment for one without a phase.
+func due(ctx context.Context, now time.Time, every time.Duration) time.Duration {
+	at, ok := ctx.Value(phase{}).(float64)
+	if !ok {
+		return rand.N(every)
+	}
+	since := time.Duration(now.UnixNano() % int64(every))
+	return (time.Duration(at*float64(every)) - since + every) % every
 }
 
 func (s *scraper) shift() time.Duration {

@@ -28,7 +28,7 @@ import (
 // Count is the number of shards: the rows of collect_shards.
 const Count = 512
 
-// ErrPutOut: other members have waited in vain for this one, and read its devices.
+// ErrPutOut is that other members have waited in vain for this one, and read its devices.
 var ErrPutOut = errors.New("another process reads these devices now")
 
 // errTaken: a member of this name lives.
@@ -68,7 +68,7 @@ func New(db *sqldb.DB, name string, ttl time.Duration, log *slog.Logger, reg pro
 			Name: "auspex_collectors_members", Help: "Processes that share the devices, as this one last saw them.",
 		}),
 		shards: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "auspex_collectors_shards", Help: "Shards of devices that this process reads, of " + strconv.Itoa(Count) + ".",
+			Name: "auspex_collectors_shards", Help: "Shards of devices that this process reads, of 512.",
 		}),
 		putOut: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "auspex_collectors_put_out_total", Help: "Times that other processes took this one for dead.",
