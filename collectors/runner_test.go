@@ -318,7 +318,7 @@ func TestADeviceThatRefusesUsIsNotLost(t *testing.T) {
 			fmt.Errorf("%w: wrong password", ErrAuth), errors.New("connection lost"), fmt.Errorf("%w: wrong password", ErrAuth),
 		} {
 			fail(err)
-			time.Sleep(3 * time.Minute)
+			time.Sleep(10 * time.Minute)
 		}
 		stop() // the process dies while the device refuses; its successor tells the end
 		fail(nil)

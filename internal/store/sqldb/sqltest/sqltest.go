@@ -35,10 +35,16 @@ func DSN(t testing.TB) string {
 // that was migrated once: the migrations take longer than most tests.
 func Open(t testing.TB) *sqldb.DB {
 	t.Helper()
+	return connect(t, Migrated(t))
+}
+
+// Migrated names a store as [Open] opens it, for those who open it several times.
+func Migrated(t testing.TB) string {
+	t.Helper()
 	if server := os.Getenv("POSTGRES_DSN"); server != "" {
-		return connect(t, copyDatabase(t, server))
+		return copyDatabase(t, server)
 	}
-	return connect(t, File(t))
+	return File(t)
 }
 
 // OpenFile is [Open] of a SQLite file, whatever POSTGRES_DSN says: for what is about SQLite.
