@@ -20,9 +20,9 @@ policies:
     max_evidence_age: 1h
     ladder:
       - {kind: drain, attempts: 2, verify: 2s}
-      - {kind: power_cycle, needs: [drain], destructive: true, verify: 300ms, quiet: 30ms}
-      - {kind: reinstall, optional: true, needs: [drain], destructive: true, verify: 300ms, quiet: 30ms}
-      - {kind: validate, optional: true, needs: [reinstall], verify: 300ms}
+      - {kind: power_cycle, needs: [drain], destructive: true, verify: 2s, quiet: 100ms}
+      - {kind: reinstall, optional: true, needs: [drain], destructive: true, verify: 2s, quiet: 100ms}
+      - {kind: validate, optional: true, needs: [reinstall], verify: 2s}
       - {kind: uncordon, needs: [power_cycle], verify: 2s}
       - {kind: quarantine, optional: true, verify: 2s}
 `

@@ -167,11 +167,11 @@ breaker: {cases: 5, window: 10m}
 policies:
   - name: gpu
     faults: [gpu.fallen_off_bus]
-    max_evidence_age: 1s
+    max_evidence_age: 4s # less than a rung may take
     ladder:
       - {kind: drain, verify: 2s}
-      - {kind: reset_gpu, needs: [drain], destructive: true, verify: 1500ms, quiet: 30ms}
-      - {kind: power_cycle, needs: [drain], destructive: true, verify: 1500ms, quiet: 30ms}
+      - {kind: reset_gpu, needs: [drain], destructive: true, verify: 5s, quiet: 100ms}
+      - {kind: power_cycle, needs: [drain], destructive: true, verify: 5s, quiet: 100ms}
       - {kind: uncordon, needs: [power_cycle], verify: 2s}
 `
 
@@ -216,6 +216,7 @@ func TestARungThatDidNotCureLeavesTheNextAndThenAPerson(t *testing.T) {
 		{false, false, true, map[string]string{"drain": "done", "reset_gpu": "refused", "power_cycle": "done", "uncordon": "done"}},
 	} {
 		t.Run(fmt.Sprintf("driver %v, reset cures %v, power cycle cures %v", tc.driver, tc.reset, tc.cycle), func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t, schemas.ModeEnforce)
 			writeFile(t, filepath.Join(b.dir, "policy.yaml"), escalation)
 			c := b.controller()
