@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +20,6 @@ type speaker struct {
 	*log
 	now   time.Time
 	lines chan string // of the stream; "" breaks it
-	once  sync.Once
 }
 
 func newSpeaker(t *testing.T) *speaker {
