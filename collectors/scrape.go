@@ -15,12 +15,22 @@ import (
 // swallows the ticks that it missed; they are counted. An error of read ends Run,
 // so that the runner sees the miss; the next Run reads at once.
 func Scrape(every time.Duration, jitter float64, read func(ctx context.Context, out Emitter) error) Collector {
-	return &scraper{every: every, jitter: jitter, read: read}
+	return ScrapeOnBell(every, jitter, nil, read)
+}
+
+// ringGap is the least time between two readings that a bell brings about.
+const ringGap = time.Second
+
+// ScrapeOnBell is [Scrape] of a device that rings when there is something to read: it is read then too, and not more often than once a
+// second. Nobody waits who rings: bell has room for one, and more say no more.
+func ScrapeOnBell(every time.Duration, jitter float64, bell <-chan struct{}, read func(ctx context.Context, out Emitter) error) Collector {
+	return &scraper{every: every, jitter: jitter, bell: bell, read: read}
 }
 
 type scraper struct {
 	every   time.Duration
 	jitter  float64
+	bell    <-chan struct{}
 	read    func(ctx context.Context, out Emitter) error
 	started bool
 }
@@ -37,12 +47,17 @@ func (s *scraper) Run(ctx context.Context, out Emitter) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	next := time.Now().Add(wait)
+	due, last := next, time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-s.bell:
+			timer.Reset(min(max(0, time.Until(last.Add(ringGap))), time.Until(due)))
+			continue
 		case <-timer.C:
 		}
+		last = time.Now()
 		if err := s.read(ctx, out); err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -50,13 +65,16 @@ func (s *scraper) Run(ctx context.Context, out Emitter) error {
 			return err
 		}
 		Contact(out)
-		next = next.Add(s.every)
-		if late := time.Since(next); late > 0 {
-			n := late/s.every + 1
-			next = next.Add(n * s.every)
-			skipped(out, int(n))
+		if !last.Before(next) {
+			next = next.Add(s.every)
+			if late := time.Since(next); late > 0 {
+				n := late/s.every + 1
+				next = next.Add(n * s.every)
+				skipped(out, int(n))
+			}
+			due = next.Add(s.shift())
 		}
-		timer.Reset(time.Until(next) + s.shift())
+		timer.Reset(time.Until(due))
 	}
 }
 

@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,6 +126,7 @@ func (r *reader) readLog(ctx context.Context, out collectors.Emitter, l *logServ
 		if ev, ok := r.event(l, o, !known); ok && !r.sent[ev.ID] {
 			r.batch.Event(ev)
 			r.sent[ev.ID] = true
+			r.ear.written(ev)
 		}
 	}
 	l.recent = l.recent[max(0, len(l.recent)-few):]
@@ -482,7 +484,7 @@ func (r *reader) event(l *logService, o redfish.Object, first bool) (schemas.Eve
 		return ev, false
 	}
 	// The log's path is not part of the id: services show one entry in two logs.
-	ev.ID = schemas.EventID(r.device, e.Created, e.Key(), e.MessageID, e.Message)
+	ev.ID = schemas.EventID(r.device, cmp.Or(e.Created, e.Timestamp), e.Key(), e.MessageID, e.Message)
 	ev.Resource, ev.Observed = r.device, now
 	ev.SetAttr("log", l.entries)
 	if s := r.skew.Round(time.Second); s.Abs() > skewTolerance {

@@ -40,6 +40,9 @@ type Config struct {
 	SensorInterval time.Duration `yaml:"sensor_interval"`
 	// DiscoveryInterval is the time between searches for new resources.
 	DiscoveryInterval time.Duration `yaml:"discovery_interval"`
+	// Reconcile is the time between looks at the logs of a service that tells by itself when there is something new
+	// (server-sent events); 0 takes no such events.
+	Reconcile time.Duration `yaml:"reconcile"`
 	// Jitter moves each poll by up to this share of the interval.
 	Jitter float64 `yaml:"jitter"`
 	// Timeout bounds one request.
@@ -63,7 +66,7 @@ type Config struct {
 // DefaultConfig returns the defaults.
 func DefaultConfig() *Config {
 	c := &Config{
-		Interval: 10 * time.Second, SensorInterval: 30 * time.Second, DiscoveryInterval: 10 * time.Minute, Jitter: 0.1, Timeout: 10 * time.Second,
+		Interval: 10 * time.Second, SensorInterval: 30 * time.Second, DiscoveryInterval: 10 * time.Minute, Reconcile: 5 * time.Minute, Jitter: 0.1, Timeout: 10 * time.Second,
 		ExcludeLogs: []string{"PostCodes", "Dump", "DebugTokenService", "FDR", "Journal", "HostLogger", "Crashdump"}, Backlog: 24 * time.Hour,
 		MaxRequests: 60, MaxUnmapped: 200,
 	}
@@ -77,8 +80,8 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Interval <= 0 || c.DiscoveryInterval <= 0 || c.Timeout <= 0:
 		return errors.New("interval, discovery_interval and timeout must be positive")
-	case c.SensorInterval < 0 || c.Backlog < 0:
-		return errors.New("sensor_interval and backlog must not be negative")
+	case c.SensorInterval < 0 || c.Backlog < 0 || c.Reconcile < 0:
+		return errors.New("sensor_interval, backlog and reconcile must not be negative")
 	case c.MaxRequests < 1 || c.MaxUnmapped < 0:
 		return errors.New("max_requests must be positive, max_unmapped must not be negative")
 	case c.Jitter < 0 || c.Jitter > 1:
@@ -126,9 +129,9 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		badNow: collectors.RegisterOrGet(s.Metrics, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "auspex_collectors_redfish_bad_resources", Help: "Resources that cannot be read now, the first of each device by name: 1.",
 		}, []string{"device", "resource"})),
-		failing: make(map[string]*failure), reported: make(map[string]bool),
+		failing: make(map[string]*failure), reported: make(map[string]bool), ear: newEar(s.Metrics),
 	}
-	r.loop = collectors.Scrape(c.Interval, c.Jitter, r.poll)
+	r.loop = collectors.ScrapeOnBell(c.Interval, c.Jitter, r.ear.bell, r.poll)
 	return r, nil
 }
 
@@ -148,6 +151,7 @@ type reader struct {
 
 	found     *inventory // nil before discovery
 	foundAt   time.Time
+	logsAt    time.Time
 	sensorsAt time.Time
 
 	consolesAt time.Time
@@ -163,6 +167,7 @@ type reader struct {
 	hung       bool                // one of them did not come in time
 	failing    map[string]*failure // by path
 	reported   map[string]bool     // what was said once
+	ear        *ear
 }
 
 // Run implements [collectors.Collector].
@@ -171,6 +176,7 @@ func (r *reader) Run(ctx context.Context, out collectors.Emitter) error {
 		return err
 	}
 	defer func() {
+		r.ear.close()
 		r.c.Close(ctx)
 		r.c = nil
 	}()
@@ -215,11 +221,18 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 		}
 	}
 	r.sent, r.good, r.failed, r.hung = make(map[string]bool), 0, nil, false
-	for _, l := range r.found.logs {
-		if err := r.readLog(ctx, out, l); err != nil {
-			r.loaded = false // what was read and not sent is read again
-			return mark(err)
+	if r.logsDue(now) {
+		for _, l := range r.found.logs {
+			if err := r.readLog(ctx, out, l); err != nil {
+				r.loaded = false // what was read and not sent is read again
+				return mark(err)
+			}
 		}
+		r.logsAt = now
+		r.unwritten(now)
+	}
+	if err := r.listen(ctx, now); err != nil {
+		return mark(err)
 	}
 	if err := r.turn(ctx, func() error { return r.readPower(ctx, now) }); err != nil {
 		return mark(err)
@@ -456,7 +469,9 @@ func (r *reader) readPower(ctx context.Context, now time.Time) error {
 
 // inventory is what discovery has found in a service.
 type inventory struct {
-	system string // path of the system that has a power state
+	system  string // path of the system that has a power state
+	service string // path of its event service
+	events  string // path of what it sends by itself, "" where that is not known
 	consoles
 	logs    []*logService
 	sources map[string]*source        // of readings, by path
@@ -548,6 +563,9 @@ func (r *reader) discover(ctx context.Context) error {
 				add(o.Link("EnvironmentMetrics"), rankExcerpts, id, (*reader).readExcerpts)
 			}
 		}
+	}
+	if inv.service = root.Link("EventService"); inv.service == old.service {
+		inv.events = old.events
 	}
 	add(root.Link("TelemetryService"), rankWalk, "", (*reader).readTelemetry)
 	inv.dirty = true

@@ -220,33 +220,7 @@ type payload struct {
 func (c *Client) send(
 	ctx context.Context, over *http.Client, method, path string, body *payload, header http.Header,
 ) ([]byte, *http.Response, error) {
-	ref, err := url.Parse(path)
-	if err != nil || ref.IsAbs() || ref.Host != "" || !strings.HasPrefix(ref.Path, "/") {
-		return nil, nil, fmt.Errorf("%w: link %q", ErrProtocol, path)
-	}
-	var rd io.Reader
-	if body != nil {
-		rd = body.Reader
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base.ResolveReference(ref).String(), rd)
-	if err != nil {
-		return nil, nil, err
-	}
-	maps.Copy(req.Header, header)
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("OData-Version", "4.0")
-	if body != nil {
-		req.ContentLength = body.size
-		req.Header.Set("Content-Type", body.kind)
-	}
-	switch {
-	case c.token != "":
-		req.Header.Set("X-Auth-Token", c.token)
-	case c.basic && c.opt.User != "":
-		req.SetBasicAuth(c.opt.User, c.opt.Password)
-	}
-	c.asked++
-	resp, err := over.Do(req)
+	resp, err := c.request(ctx, over, method, path, body, header)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -263,6 +237,39 @@ func (c *Client) send(
 		return raw, resp, &StatusError{Method: method, Path: path, Status: resp.StatusCode, Message: errorMessage(raw)}
 	}
 	return raw, resp, nil
+}
+
+// request sends one request over a client. The caller closes the body of the answer.
+func (c *Client) request(
+	ctx context.Context, over *http.Client, method, path string, body *payload, header http.Header,
+) (*http.Response, error) {
+	ref, err := url.Parse(path)
+	if err != nil || ref.IsAbs() || ref.Host != "" || !strings.HasPrefix(ref.Path, "/") {
+		return nil, fmt.Errorf("%w: link %q", ErrProtocol, path)
+	}
+	var rd io.Reader
+	if body != nil {
+		rd = body.Reader
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base.ResolveReference(ref).String(), rd)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	maps.Copy(req.Header, header)
+	req.Header.Set("OData-Version", "4.0")
+	if body != nil {
+		req.ContentLength = body.size
+		req.Header.Set("Content-Type", body.kind)
+	}
+	switch {
+	case c.token != "":
+		req.Header.Set("X-Auth-Token", c.token)
+	case c.basic && c.opt.User != "":
+		req.SetBasicAuth(c.opt.User, c.opt.Password)
+	}
+	c.asked++
+	return over.Do(req)
 }
 
 func errorMessage(raw []byte) string {

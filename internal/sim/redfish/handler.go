@@ -242,6 +242,10 @@ func (h *handler) get(w http.ResponseWriter, r *http.Request, path string) {
 		_, _ = io.WriteString(w, metadata)
 		return
 	}
+	if path == streamPath && r.Method == http.MethodGet {
+		h.stream(w, r)
+		return
+	}
 	q, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
 		h.fail(w, err)

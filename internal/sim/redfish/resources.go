@@ -133,6 +133,8 @@ func (v *view) resource(path string, q query) object {
 			"@odata.id": path, "@odata.type": "#SoftwareInventory.v1_10_0.SoftwareInventory", "Id": "FW_BMC_0", "Name": "BMC firmware",
 			"Version": v.info.Firmware, "Updateable": false, "Status": enabled("OK"), "RelatedItem": []object{link(managerPath)},
 		}
+	case root + "/EventService":
+		return eventService()
 	case root + "/TelemetryService":
 		return object{
 			"@odata.id": path, "@odata.type": "#TelemetryService.v1_3_3.TelemetryService", "Id": "TelemetryService", "Name": "Telemetry Service",
@@ -179,6 +181,7 @@ func (v *view) root() object {
 		},
 		"Systems": link(root + "/Systems"), "Chassis": link(root + "/Chassis"), "Managers": link(root + "/Managers"),
 		"SessionService": link(root + "/SessionService"), "TelemetryService": link(root + "/TelemetryService"),
+		"EventService":  link(root + "/EventService"),
 		"UpdateService": link(root + "/UpdateService"), "TaskService": link(root + "/TaskService"), "Registries": link(root + "/Registries"),
 		"Links": object{"Sessions": link(sessionsPath), "ManagerProvidingService": link(managerPath)},
 	}
