@@ -134,8 +134,11 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 	e.cover = solver.NewCover(model, e.fits)
 	e.method, e.glances = e.cover, true
 	for f := range model.Faults {
-		e.silences = append(e.silences, silences(&model.Faults[f], e.showing))
+		e.silences, e.silentMost = append(e.silences, silences(&model.Faults[f], e.showing)), append(e.silentMost, 0)
 		for c := range model.Faults[f].Classes {
+			if !model.Faults[f].Classes[c].Derived {
+				e.silentMost[f] += e.fits.Most(&model.Faults[f].Classes[c], 0, 0)
+			}
 			if cl := &model.Faults[f].Classes[c]; cl.Jobs && model.Faults[f].Window == propagation.NoWindow {
 				e.stalls = max(e.stalls, cl.Within)
 			}

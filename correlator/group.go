@@ -63,10 +63,12 @@ func (e *hypotheses) places(h *suspect, c int) solver.Places {
 		return p
 	}
 	p.Rooms = len(to.rooms)
-	heard := map[node]bool{}
+	e.roomsMet.reset()
 	for _, s := range r.signs {
-		if room := e.g.within(s.node, e.g.kinds.of(cl.Each)); s.said && !heard[room] {
-			heard[room] = true
+		if !s.said {
+			continue
+		}
+		if room := e.g.within(s.node, to.hold); e.roomsMet.add(room) {
 			p.Heard++
 			p.There += int(to.rooms[room])
 		}
@@ -352,6 +354,7 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 	}
 	e.refs.reset()
 	e.partsOf.reset()
+	e.ready.reset()
 	g := &e.asked
 	*g = question{Group: solver.Group{
 		Now: e.span(e.now), Signs: g.Signs[:0], Causes: g.Causes[:0],
@@ -373,9 +376,9 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 	}
 	e.inGroup = states
 	lost := false // it matters which suppliers are blamed elsewhere: a fleet has many
-	for _, h := range g.suspects {
-		g.Causes = append(g.Causes, solver.Cause{})
-		x := &g.Causes[len(g.Causes)-1]
+	g.Causes = slices.Grow(g.Causes, len(g.suspects))[:len(g.suspects)]
+	for i, h := range g.suspects {
+		x := &g.Causes[i]
 		if h.laidOut > 0 {
 			*x, h.laidOut = e.laid[h.laidOut-1], 0
 		} else {
@@ -446,7 +449,9 @@ func (e *hypotheses) effects(h *suspect, states []string, powered bool) (out [][
 			over = make([]time.Duration, len(out))
 		}
 		over[i] = ended
-		out[i] = slices.Clone(out[i])
+		all := e.ready.take(len(out[i]))
+		copy(all, out[i])
+		out[i] = all
 		for k := range out[i] {
 			if w, ok := e.shownFrom.of(out[i][k].Device); ok {
 				out[i][k].Since, out[i][k].Until = w.from, w.to
@@ -648,10 +653,10 @@ func (e *hypotheses) rivals(root *suspect, signs []*sign, suspects []*suspect) [
 
 // most is what the bound of a suspect can be at most, whenever its signs came.
 func (e *hypotheses) most(h *suspect) float64 {
-	total := h.prior + solver.KeepBonus + 1e-6 // for rounding
+	total := h.prior + solver.KeepBonus + e.silentMost[h.key.fault] + 1e-6 // for rounding
 	for c := range h.classes {
-		if cl := &h.fault.Classes[c]; !cl.Derived {
-			total += e.fits.Most(cl, 0, 0) + float64(len(h.classes[c].signs))*slices.Max(e.weights[cl.Sign][:])
+		if n := len(h.classes[c].signs); n > 0 && !h.fault.Classes[c].Derived {
+			total += float64(n) * slices.Max(e.weights[h.fault.Classes[c].Sign][:])
 		}
 	}
 	return total

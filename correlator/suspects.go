@@ -36,7 +36,9 @@ type hypotheses struct {
 	kindRound uint32
 	showing   map[string][]int // signs by which a part shows that it is in a state
 	silences  []bool           // by fault: it takes its own device out of contact
-	hanging   struct {         // scratch of component
+
+	silentMost []float64 // by fault: what its classes without signs can add to a score at most
+	hanging    struct {  // scratch of component
 		signs    []*sign
 		suspects []*suspect
 	}
@@ -51,8 +53,10 @@ type hypotheses struct {
 	evidence     arena[solver.Evidence]
 	refs         arena[solver.Ref]
 	partsOf      arena[[]solver.Part]
-	inGroup      []string       // states of the faults of a question
-	laid         []solver.Cause // a root with its states, for the next question
+	ready        arena[solver.Part] // with when what comes before was shown
+	roomsMet     nodeSet            // scratch of places
+	inGroup      []string           // states of the faults of a question
+	laid         []solver.Cause     // a root with its states, for the next question
 	one          [1]solver.Cause
 	lags         [1 << lagBits]lag // each lag has a place, which it may lose to another; none costs nothing
 	asked        question          // scratch, and of its slices

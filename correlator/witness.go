@@ -68,7 +68,6 @@ func (e *hypotheses) without(n node, g *suspect) bool {
 type contact struct {
 	dev  node
 	ways [2]outage
-	turn uint64 // version of its last change
 	open bool   // in contacts.open
 	gone bool   // forgotten
 	mark uint32 // scratch of contacts.since
@@ -83,6 +82,7 @@ const contactTurns = 256
 // time are found without the others.
 type contacts struct {
 	at      []*contact // by device
+	turns   []uint64   // by device: version of its last change; 0: it is not known
 	all     []*contact
 	open    []*contact // one way is lost, or was when this was last looked through
 	back    []comeback
@@ -114,13 +114,13 @@ func (c *contacts) note(dev node, ways propagation.Contact, obs, now time.Time, 
 	if d == nil {
 		d = &contact{dev: dev}
 		if more := int(dev) + 1 - len(c.at); more > 0 {
-			c.at = append(c.at, make([]*contact, more)...)
+			c.at, c.turns = append(c.at, make([]*contact, more)...), append(c.turns, make([]uint64, more)...)
 		}
 		c.at[dev] = d
 		c.all = append(c.all, d)
 	}
 	c.version++
-	d.turn, c.last[c.version%contactTurns] = c.version, dev
+	c.turns[dev], c.last[c.version%contactTurns] = c.version, dev
 	for i := range d.ways {
 		switch o := &d.ways[i]; {
 		case ways&(1<<i) == 0:
@@ -192,7 +192,7 @@ func (c *contacts) forget(t time.Time) {
 	c.all = slices.DeleteFunc(c.all, func(d *contact) bool {
 		d.gone = !slices.ContainsFunc(d.ways[:], func(o outage) bool { return !o.from.IsZero() && (o.to.IsZero() || !o.to.Before(t)) })
 		if d.gone {
-			c.at[d.dev] = nil
+			c.at[d.dev], c.turns[d.dev] = nil, 0
 			some = true
 		}
 		return d.gone
@@ -399,7 +399,7 @@ func (e *hypotheses) unheard(h *suspect) bool {
 				return true
 			}
 		}
-	case slices.ContainsFunc(h.calm.devices, func(dev node) bool { d := c.of(dev); return d != nil && d.turn > h.mutes }):
+	case slices.ContainsFunc(h.calm.devices, func(dev node) bool { return int(dev) < len(c.turns) && c.turns[dev] > h.mutes }):
 		return true
 	}
 	h.mutes = c.version

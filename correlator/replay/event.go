@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"unicode/utf8"
 
@@ -11,10 +12,14 @@ import (
 // decoder reads events. Lines in the plain form that programs write are read in one pass;
 // whatever else JSON allows is left to encoding/json, which also names what is wrong.
 type decoder struct {
-	known map[string]string // words that come again and again
+	known  map[string]string       // words that come again and again
+	recent [1 << recentBits]string // some of them, each at a place that it may lose to another
 }
 
-const maxKnown = 1 << 17 // words
+const (
+	maxKnown   = 1 << 17 // words
+	recentBits = 12
+)
 
 func (d *decoder) event(line []byte, ev *schemas.Event) error {
 	if d.plain(line, ev) {
@@ -26,6 +31,28 @@ func (d *decoder) event(line []byte, ev *schemas.Event) error {
 
 // word returns a text, the same string each time.
 func (d *decoder) word(text []byte) string {
+	at := &d.recent[place(text)]
+	if *at != string(text) {
+		*at = d.learn(text)
+	}
+	return *at
+}
+
+// place spreads words by their length and their ends.
+func place(text []byte) uint64 {
+	h := uint64(len(text))
+	if n := len(text); n >= 8 {
+		h ^= binary.LittleEndian.Uint64(text)*0xff51afd7ed558ccd ^ binary.LittleEndian.Uint64(text[n-8:])
+	} else {
+		for _, c := range text {
+			h = h<<8 | uint64(c)
+		}
+	}
+	h *= 0x9e3779b97f4a7c15
+	return (h ^ h>>29) * 0xbf58476d1ce4e5b9 >> (64 - recentBits)
+}
+
+func (d *decoder) learn(text []byte) string {
 	if s, ok := d.known[string(text)]; ok {
 		return s
 	}

@@ -32,6 +32,11 @@ type Cover struct {
 	credible []int32 // causes of which the group has all signs, and that their signs make likely
 	open     []bool  // by sign: that it is of an owner, and not explained yet
 	begun    []int32 // in fold: causes that are blamed and no states, and are known to have begun
+	were     []int32 // in split: those that were blamed before it
+	held     []holding
+	seen     []bool // in split: by cause
+	rivals   []int32
+	inState  []int32 // in foldable
 }
 
 // blank returns the states of the causes of a group; only those of which tallied is
@@ -120,6 +125,12 @@ type tally struct {
 	k       int
 	w       float64
 	claimed bool
+}
+
+// holding is a sign with what it was to its owner.
+type holding struct {
+	sign, class int32
+	worth       float64
 }
 
 type state struct {
@@ -551,7 +562,8 @@ func (s *cover) split(accepted, contenders []int32) []int32 {
 			}
 		}
 	}
-	for _, h := range slices.Clone(accepted) {
+	s.were = append(s.were[:0], accepted...)
+	for _, h := range s.were {
 		if most[h] == 0 {
 			continue
 		}
@@ -559,11 +571,9 @@ func (s *cover) split(accepted, contenders []int32) []int32 {
 		if most[h] <= whole {
 			continue
 		}
-		var owned, class []int32
-		var worth []float64
-		s.owned(h, func(n int32) {
-			owned, class, worth = append(owned, n), append(class, s.class[n]), append(worth, s.worth[n])
-		})
+		owned := s.held[:0]
+		s.owned(h, func(n int32) { owned = append(owned, holding{n, s.class[n], s.worth[n]}) })
+		s.held = owned
 		for _, c := range s.Causes[h].Asked() {
 			if t := &s.state[h].classes[c]; t.k > 0 && !s.Causes[h].Fault.Classes[c].Derived {
 				bad += s.fit(h, c, t.k, 0)
@@ -572,13 +582,14 @@ func (s *cover) split(accepted, contenders []int32) []int32 {
 		if bad > badFit || len(owned) < 2 {
 			continue
 		}
-		for _, n := range owned {
-			s.owner[n] = None
+		for i := range owned {
+			s.owner[owned[i].sign] = None
 		}
-		var others []int32
-		seen := make([]bool, len(s.Causes))
-		for _, n := range owned {
-			for _, l := range s.Signs[n].Of {
+		s.seen = slices.Grow(s.seen[:0], len(s.Causes))[:len(s.Causes)]
+		others, seen, itself := s.rivals[:0], s.seen, false
+		clear(seen)
+		for i := range owned {
+			for _, l := range s.Signs[owned[i].sign].Of {
 				if o := l.Cause; o != h && !seen[o] && !s.state[o].accepted && s.Causes[o].Whole {
 					seen[o] = true
 					s.state[o].Score = s.score(o, s.unowned)
@@ -586,12 +597,13 @@ func (s *cover) split(accepted, contenders []int32) []int32 {
 						o, seen[h] = h, true
 						s.state[h].Score = s.score(h, s.unowned)
 					}
-					if s.state[o].Score > 0 && !slices.Contains(others, o) {
-						others = append(others, o)
+					if s.state[o].Score > 0 && (o != h || !itself) {
+						others, itself = append(others, o), itself || o == h
 					}
 				}
 			}
 		}
+		s.rivals = others
 		sum := 0.0
 		parts := s.pick(others, func(o int32) { sum += s.state[o].Score })
 		if sum > whole {
@@ -605,8 +617,8 @@ func (s *cover) split(accepted, contenders []int32) []int32 {
 		for _, o := range parts {
 			s.owned(o, func(n int32) { s.owner[n] = None })
 		}
-		for i, n := range owned {
-			s.owner[n], s.class[n], s.worth[n] = h, class[i], worth[i]
+		for _, x := range owned {
+			s.owner[x.sign], s.class[x.sign], s.worth[x.sign] = h, x.class, x.worth
 		}
 		s.recount(h)
 	}
@@ -1098,7 +1110,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 			continue
 		}
 		onset, timed := x.Onset, x.Timed
-		var list []int32
+		list := s.inState[:0]
 		for _, h := range states {
 			y := &s.Causes[h]
 			if !y.Timed || !x.before(y, i) || h == g || y.Fault.Is != f.State || !s.state[h].accepted {
@@ -1112,7 +1124,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 			}
 			list = append(list, h)
 		}
-		if len(list) == 0 && (accepted || f.SharedShows == 0) {
+		if s.inState = list; len(list) == 0 && (accepted || f.SharedShows == 0) {
 			continue
 		}
 		in := x.Effects[i]
@@ -1306,7 +1318,13 @@ func (s *cover) alive(g int32, states []int32) (out []int32) {
 	if x.Fault.Together == 0 {
 		return nil
 	}
-	for _, h := range append(slices.Clone(states), s.state[g].Folded...) {
+	for k := range len(states) + len(s.state[g].Folded) {
+		var h int32
+		if k < len(states) {
+			h = states[k]
+		} else {
+			h = s.state[g].Folded[k-len(states)]
+		}
 		y := &s.Causes[h]
 		for i := range x.Effects {
 			if f := &x.Fault.Effects[i]; f.State != y.Fault.Is || find(x.Effects[i], y.Node) == nil {
