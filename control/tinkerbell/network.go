@@ -161,11 +161,22 @@ func beside(path string, is, want map[string]any) (out []string) {
 				continue
 			}
 		}
-		if !said && field != fieldBMC {
+		if !said && field != fieldBMC && !nothing(is[key]) {
 			out = append(out, field)
 		}
 	}
 	return out
+}
+
+// nothing reports whether a value says nothing, such as those that the schema of the API fills in.
+func nothing(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	}
+	return v == nil || v == false || v == "" || v == 0.0
 }
 
 // ofInterfaces is beside of those interfaces that a record has too.
