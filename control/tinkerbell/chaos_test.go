@@ -318,14 +318,14 @@ func read[T any](o map[string]any) (out T) {
 func (x *chaos) sees(kind, resource string, o map[string]any) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	switch {
-	case resource == hardware:
+	switch resource {
+	case hardware:
 		h := read[Hardware](o)
 		x.says("hardware %s %s, open %t for %q", h.Name, kind, h.open(), h.Annotations[netbootFor])
 		if h.Name == chaosWell || h.Name == chaosTheirs && h.open() {
 			x.violated("%s was changed without a reason", h.Name)
 		}
-	case resource == workflows:
+	case workflows:
 		w := read[Workflow](o)
 		x.says("workflow %s of %s %s, %s, boot %q", w.Name, w.Spec.HardwareRef, kind, w.state(), w.Annotations[bootPhase])
 		if kind != "ADDED" || !w.ours() {
@@ -449,7 +449,7 @@ type door struct {
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mute.RLock() // held where nobody answers
-	d.mute.RUnlock()
+	d.mute.RUnlock() //nolint:staticcheck // it waits for nothing but that
 	if d.blind && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+workflows) && r.URL.Query().Get("watch") == "" {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"kind":"WorkflowList","apiVersion":"`+group.String()+`","metadata":{"resourceVersion":"1"},"items":[]}`)
