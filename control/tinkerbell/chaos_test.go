@@ -448,7 +448,7 @@ type door struct {
 }
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	d.mute.RLock() // held where nobody answers
+	d.mute.RLock()   // held where nobody answers
 	d.mute.RUnlock() //nolint:staticcheck // it waits for nothing but that
 	if d.blind && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+workflows) && r.URL.Query().Get("watch") == "" {
 		w.Header().Set("Content-Type", "application/json")
