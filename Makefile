@@ -47,7 +47,7 @@ race: need-go ## run the tests under the race detector, without the browser (nee
 
 chaos: need-go ## prove control: every order of two controllers, then 1,000 runs in which they are killed
 	@AUSPEX_EXHAUSTIVE=1 AUSPEX_CHAOS_RUNS=$${AUSPEX_CHAOS_RUNS:-1000} AUSPEX_POSTGRES_CHAOS_RUNS=$${AUSPEX_POSTGRES_CHAOS_RUNS:-100} \
-	AUSPEX_KUBERNETES_CHAOS_RUNS=$${AUSPEX_KUBERNETES_CHAOS_RUNS:-20} $(GO) test -count=1 -timeout 6h -v -run 'TestEveryInterleaving|TestTheCheck|TestChaos' ./control ./control/kubernetes
+	AUSPEX_KUBERNETES_CHAOS_RUNS=$${AUSPEX_KUBERNETES_CHAOS_RUNS:-20} $(GO) test -count=1 -timeout 6h -v -run 'TestEveryInterleaving|TestTheCheck|TestChaos' ./control ./control/kubernetes ./control/tinkerbell
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	@cd tools/lint && $(GO) build -o ../../$(BIN)/ tool

@@ -34,7 +34,7 @@ const actor = "allocator"
 type Config struct {
 	// Deploy and Cleanup are the steps of a workflow before a server or GPU is its user's, and before it is given to
 	// somebody else; Look those of one that is only looked at. install is left out where nothing says with what, and with
-	// it drain and uncordon, but to give back what a deployment had drained.
+	// it drain, uncordon and reset_network, but to take back what a deployment had done.
 	Deploy  []string `yaml:"deploy"`
 	Cleanup []string `yaml:"cleanup"`
 	Look    []string `yaml:"validate"`
@@ -76,7 +76,7 @@ const (
 func DefaultConfig() Config {
 	return Config{
 		Deploy:  []string{"idle", steps.Drain, "power_on", "set_boot", steps.Install, "telemetry", "health"},
-		Cleanup: []string{"health", "idle", steps.Drain, steps.Wipe, steps.Install, "telemetry", "health", steps.Uncordon},
+		Cleanup: []string{"health", "idle", steps.Drain, steps.Wipe, steps.Install, steps.ResetNetwork, "telemetry", "health", steps.Uncordon},
 		BringUp: BringUp{Steps: []string{
 			steps.Inventory, "idle", steps.Drain, firmware, steps.Install, steps.HostReads, steps.Drain, "telemetry", validate, "health", steps.Uncordon,
 		}},
@@ -297,7 +297,7 @@ func (s *Steward) flow(ctx context.Context, id string, a *schemas.Allocation, se
 			todo = append(todo[:n], slices.DeleteFunc(todo[n:], func(st schemas.WorkflowStep) bool { return st.Name == steps.Telemetry || st.Name == steps.Health })...)
 		}
 		todo = slices.DeleteFunc(todo, func(st schemas.WorkflowStep) bool {
-			return writes(st.Name) && st.With == nil || (st.Name == steps.Drain || st.Name == steps.Uncordon) && !drained
+			return writes(st.Name) && st.With == nil || slices.Contains([]string{steps.Drain, steps.Uncordon, steps.ResetNetwork}, st.Name) && !drained
 		})
 	}
 	w, err = s.d.Workflows.Create(ctx, actor, schemas.Workflow{ID: id, AllocationID: a.ID, ServerID: server, Type: kind, Exclusive: exclusive, Steps: todo})

@@ -96,7 +96,7 @@ func newSite(t testing.TB, servers int) *site {
 
 // Kinds implements steps.Driver.
 func (s *site) Kinds() []string {
-	return []string{"ready", "scrub", steps.Drain, steps.Install, steps.Uncordon, steps.Wipe, steps.SetBIOS}
+	return []string{"ready", "scrub", steps.Drain, steps.Install, steps.Uncordon, steps.Wipe, steps.SetBIOS, steps.ResetNetwork}
 }
 
 // Do implements steps.Driver.
@@ -511,14 +511,14 @@ func TestADeploymentInstallsWhatIsPinned(t *testing.T) {
 func TestAServerIsInstalledForWhoAsksForIt(t *testing.T) {
 	s := newSite(t, 3)
 	s.template("ubuntu")
-	s.config.Deploy, s.config.Cleanup = []string{"drain", "install", "ready"}, []string{"drain", "install", "scrub", "uncordon"}
+	s.config.Deploy, s.config.Cleanup = []string{"drain", "install", "ready"}, []string{"drain", "install", "reset_network", "scrub", "uncordon"}
 	s.pin("s0", "ubuntu", 1)
 	s.pin("s1", "ubuntu", 1)
 	s.pin("s2", "ubuntu", 1)
 	s.run("p1")
 	// A server whose pin is taken away meanwhile is not installed anew, and given back to its scheduler all the same.
 	for server, want := range map[string]string{
-		"s0": "ready, scrub", "s1": "drain, install, ready, drain, install, scrub, uncordon", "s2": "drain, install, ready, drain, scrub, uncordon",
+		"s0": "ready, scrub", "s1": "drain, install, ready, drain, install, reset_network, scrub, uncordon", "s2": "drain, install, ready, drain, reset_network, scrub, uncordon",
 	} {
 		d := s.whole(server)
 		if server != "s0" {
@@ -632,7 +632,7 @@ func TestAWipedServerWithoutASystemWaitsForWhoInstallsIt(t *testing.T) {
 	s := newSite(t, 1)
 	s.template("ubuntu")
 	s.template("wipe")
-	s.config.Deploy, s.config.Cleanup = []string{"install", "ready"}, []string{"drain", "wipe", "install", "telemetry", "health", "uncordon"}
+	s.config.Deploy, s.config.Cleanup = []string{"install", "ready"}, []string{"drain", "wipe", "install", "reset_network", "telemetry", "health", "uncordon"}
 	s.config.Wipe = allocator.Wipe{Template: "wipe", Of: allocator.WipeAll}
 	s.must(s.config.Validate())
 	s.run("p1")
@@ -659,7 +659,7 @@ func TestAWipedServerWithoutASystemWaitsForWhoInstallsIt(t *testing.T) {
 		}
 		v, err := s.estate.Server(t.Context(), "s0")
 		s.must(err)
-		if !slices.Equal(did, []string{"drain", "wipe"}) || v.Status != schemas.ServerReady || v.Reason != allocations.WhyBare {
+		if !slices.Equal(did, []string{"drain", "wipe", "reset_network"}) || v.Status != schemas.ServerReady || v.Reason != allocations.WhyBare {
 			t.Errorf("%v, and it is %s: %s", did, v.Status, v.Reason)
 		}
 		var refused *allocations.ConflictError

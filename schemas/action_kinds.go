@@ -11,7 +11,7 @@ var (
 		"ac_cycle", "reset_bmc", "reinstall", "replace", "inspect_feed", "inspect_cooling", "inspect_cable", "clean_optics", "quarantine", "ticket",
 	}
 	requested = []string{
-		"uncordon", "uncap_power", "power_on", "power_off", "nmi", "set_boot", "set_bios", "set_raid", "set_network", "update_firmware", "configure_gpu", "wipe", "install", "validate",
+		"uncordon", "uncap_power", "power_on", "power_off", "nmi", "set_boot", "set_bios", "set_raid", "set_network", "reset_network", "update_firmware", "configure_gpu", "wipe", "install", "validate",
 	}
 )
 

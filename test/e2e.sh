@@ -54,7 +54,7 @@ else export AUSPEX_WITHOUT=slurm24; echo "e2e: without slurm24, for which a chro
 # the accessibility checker.
 [ -d ui/node_modules ] || (cd ui && npm ci --silent)
 export AUSPEX_REQUIRE_NPM=1
-# Of control, four minutes at most, the three one after the other or side by side; make chaos runs them all.
+# Of control, five minutes at most, the four one after the other or side by side; make chaos runs them all.
 export AUSPEX_CHAOS_RUNS=1000 AUSPEX_POSTGRES_CHAOS_RUNS=100 AUSPEX_KUBERNETES_CHAOS_RUNS=20 AUSPEX_CHAOS_FOR=75s
 case ${SUITES:-} in
   '') suites=(./internal/bmc/... ./internal/bus/... ./internal/store/... ./internal/cmdb/... ./internal/discover/... ./internal/enrol/... ./internal/provision ./deploy/templates ./internal/sim/ipmi/... ./internal/sim/redfish/... ./internal/sim/gnmi/... ./internal/sim/kube/...

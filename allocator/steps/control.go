@@ -24,7 +24,7 @@ type Control struct {
 }
 
 // ofServer are the steps that are done to a server as a whole.
-var ofServer = []string{Drain, Uncordon, "power_on", "power_off", "power_cycle", "reboot", "set_boot", Install, "reinstall", Wipe, Update, SetBIOS}
+var ofServer = []string{Drain, Uncordon, "power_on", "power_off", "power_cycle", "reboot", "set_boot", Install, "reinstall", Wipe, Update, SetBIOS, ResetNetwork}
 
 // OfServer reports whether a step is done to a server as a whole, whoever has its parts.
 func OfServer(name string) bool { return name == ResetBIOS || slices.Contains(ofServer, name) }

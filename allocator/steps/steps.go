@@ -71,6 +71,8 @@ const (
 	Wipe     = "wipe"            // erases all that is on the drives, and proves it
 	Update   = "update_firmware" // of one component, to a version
 	SetBIOS  = "set_bios"
+	// ResetNetwork has what Tinkerbell has of a server, and what it starts from next, as the inventory says.
+	ResetNetwork = "reset_network"
 	// ResetBIOS stands for the SetBIOS of a cleanup: all defaults, but for what the server is kept at.
 	ResetBIOS = "reset_bios"
 )

@@ -195,6 +195,10 @@ const (
 	RufioBoot        = "step.rufio_boot"
 	InstallAway      = "step.install_away"
 
+	WouldResetNetwork = "step.would_reset_network"
+	NetworkReset      = "step.network_reset"
+	NetworkDiffers    = "step.network_differs"
+
 	WouldACCycle = "step.would_ac_cycle"
 	ACAway       = "step.ac_away"
 	ACBack       = "step.ac_back"
@@ -442,6 +446,10 @@ var templates = map[string]string{
 	RufioDone:        "the job {job} of Rufio has ended, and Rufio reads that power is {power}",
 	RufioBoot:        "the job {job} of Rufio has ended; Rufio does not read back what {server} starts from next",
 	InstallAway:      "the Kubernetes API cannot be followed since {time} ({error}); before that: {saw}",
+
+	WouldResetNetwork: "would set back what Tinkerbell has of {server} and what it starts from next: {changes}; left to others: {left}",
+	NetworkReset:      "what Tinkerbell has of {server} and what it starts from next read as the inventory says; left to others: {left}",
+	NetworkDiffers:    "{server} is not set back on the network yet: {changes}; left to others: {left}",
 
 	WouldACCycle: "would take the mains from {server} at {outlets} and give it back",
 	ACAway:       "{outlets} of {server} are {states}",

@@ -50,7 +50,7 @@ func Parameters(with map[string]string) map[string]string {
 
 // within is how long what was asked for may take; other kinds have a usual time.
 var within = map[string]time.Duration{
-	"power_on": 5 * time.Minute, "set_boot": 2 * time.Minute, "uncordon": 2 * time.Minute, "reboot": 20 * time.Minute,
+	"power_on": 5 * time.Minute, "reset_network": 5 * time.Minute, "set_boot": 2 * time.Minute, "uncordon": 2 * time.Minute, "reboot": 20 * time.Minute,
 	"reload_driver": 20 * time.Minute, "drain": 30 * time.Minute, "quarantine": 30 * time.Minute, kindValidate: 3 * time.Hour,
 	kindSetBIOS: 20 * time.Minute, kindUpdate: time.Hour, kindACCycle: 20 * time.Minute, kindResetBMC: 15 * time.Minute,
 	kindInstall: 2 * time.Hour, kindReinstall: 2 * time.Hour, kindWipe: 2 * time.Hour,

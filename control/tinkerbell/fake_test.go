@@ -36,6 +36,7 @@ type api struct {
 	expired bool
 	machine func(w http.ResponseWriter, name string) // answers for board controllers
 	forbid  func(*http.Request) bool
+	seen    func(kind, resource string, o map[string]any) // is told of each change, under the lock
 	// hook is asked before a change: it may cut the connection, before or after the change.
 	hook func(r *http.Request) (before, after bool)
 }
@@ -121,6 +122,9 @@ func (a *api) put(kind, resource string, o map[string]any) {
 		a.objects[key] = o
 	}
 	a.log = append(a.log, event{resource, kind, a.version, deep(o)})
+	if a.seen != nil {
+		a.seen(kind, resource, o)
+	}
 	close(a.changed)
 	a.changed = make(chan struct{})
 }

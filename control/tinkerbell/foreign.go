@@ -187,8 +187,8 @@ func (h *Hardware) theirs(want map[string]string) (out []schemas.Foreign) {
 
 // amiss are those of them that an installation goes by, so that it cannot be left to them.
 func (h *Hardware) amiss(r *schemas.HardwareRecord) (out []schemas.Foreign) {
-	derived := specOf(r, &HardwareSpec{}, func(string) bool { return false })
-	for _, d := range h.theirs(derived.says()) {
+	spec := derived(r)
+	for _, d := range h.theirs(spec.says()) {
 		switch {
 		case d.Field == fieldDisks, strings.HasSuffix(d.Field, ".dhcp.arch"), strings.HasSuffix(d.Field, ".dhcp.uefi"),
 			d.Field == interfaceField(bootMAC(r))+".netboot.allowWorkflow", strings.HasSuffix(d.Field, "]") && d.Theirs == "":
@@ -291,17 +291,17 @@ func (i *installer) found(ctx context.Context, h *Hardware, servers []string) (o
 		} else if err != nil {
 			return nil, err
 		}
-		derived := specOf(&r, &HardwareSpec{}, func(string) bool { return false })
+		spec := derived(&r)
 		var all []schemas.Foreign
 		if h.mineOf(&r) {
-			all = h.theirs(derived.says())
+			all = h.theirs(spec.says())
 			if h.Annotations[netbootFor] == "" {
 				all = append(all, h.ajar(&r)...)
 			}
 		} else {
 			ours := i.cfg.Namespace + "/" + i.nameOf(&r)
 			all = append(all, schemas.Foreign{Field: schemas.FieldObject, Ours: ours, Theirs: object, Owner: owner(&h.ObjectMeta), Time: h.CreationTimestamp.UTC()})
-			for _, d := range h.Spec.differs(derived.says()) {
+			for _, d := range h.Spec.differs(spec.says()) {
 				whole := strings.HasPrefix(d.Field, interfaces) && strings.HasSuffix(d.Field, "]")
 				if d.Field == fieldInstance+".id" || d.Theirs == "" && !whole {
 					continue // it is theirs to say

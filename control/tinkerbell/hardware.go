@@ -82,7 +82,7 @@ func macOf(iface map[string]any) string {
 // stays as it is, also where the record says otherwise. Whether it may start from the network is not of
 // the record: that is opened for a workflow, and closed.
 func specOf(r *schemas.HardwareRecord, was *HardwareSpec, left func(field string) bool) HardwareSpec {
-	spec := HardwareSpec{Metadata: maps.Clone(was.Metadata), UserData: was.UserData, BMC: was.BMC}
+	spec := HardwareSpec{Metadata: maps.Clone(was.Metadata), UserData: was.UserData, VendorData: was.VendorData, BMC: was.BMC}
 	set := func(of map[string]any, field, key string, value any) {
 		if !left(field + "." + key) {
 			of[key] = value
@@ -142,6 +142,43 @@ func specOf(r *schemas.HardwareRecord, was *HardwareSpec, left func(field string
 	return spec
 }
 
+// derived is hardware as a record has it, where there is none yet.
+func derived(r *schemas.HardwareRecord) HardwareSpec {
+	return specOf(r, &HardwareSpec{}, func(string) bool { return false })
+}
+
+// stale are the fields that we wrote, that nobody has changed, and of which the record says nothing any more, in order.
+func (h *Hardware) stale(r *schemas.HardwareRecord) (out []string) {
+	spec := derived(r)
+	says, is := spec.says(), h.Spec.says()
+	for field, was := range h.wrote() {
+		head, _, part := strings.Cut(field, "].")
+		if says[field] == "" && was != "" && is[field] == was && !strings.HasSuffix(field, "]") && (!part || says[head+"]"] != "") {
+			out = append(out, field)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// drop takes a field out of a spec that is to be written, and out of what is sent of it.
+func (s *HardwareSpec) drop(field string, sent map[string]any) {
+	if head, key, ok := strings.Cut(field, "].dhcp."); ok {
+		for _, v := range s.Interfaces {
+			if interfaceField(macOf(v)) == head+"]" {
+				delete(sub(v, "dhcp"), key)
+			}
+		}
+		sent["interfaces"] = s.Interfaces
+		return
+	}
+	path := pathOf(field)[1:]
+	for _, name := range path[:len(path)-1] {
+		sent = into(sent, name)
+	}
+	sent[path[len(path)-1]] = nil
+}
+
 // mineOf reports whether hardware is ours, for a server.
 func (h *Hardware) mineOf(r *schemas.HardwareRecord) bool {
 	return h.Labels[managedBy] == manager && h.Labels[serverID] == r.ID
@@ -155,26 +192,12 @@ func (k *cluster) ofServer(ctx context.Context, r *schemas.HardwareRecord) (h *H
 	if err != nil {
 		return nil, err
 	}
-	name, addresses := label(r.Name), macs(r)
 	for i := range all {
 		one := &all[i]
 		if one.mineOf(r) {
 			h = one
-			continue
-		}
-		where := "hardware " + k.cfg.Namespace + "/" + one.Name
-		if one.Labels[managedBy] == manager {
-			where += ", which is ours for server " + one.Annotations[forServer] + ","
-		} else {
-			where += ", which belongs to " + owner(&one.ObjectMeta) + ","
-		}
-		for _, iface := range one.Spec.Interfaces {
-			if mac := macOf(iface); slices.Contains(addresses, mac) {
-				return nil, fmt.Errorf("%w: %s has the address %s of %s", control.ErrCannot, where, mac, r.Name)
-			}
-		}
-		if one.Name == name {
-			return nil, fmt.Errorf("%w: %s has the name that %s would get", control.ErrCannot, where, r.Name)
+		} else if says := k.claims(one, r); says != "" {
+			return nil, fmt.Errorf("%w: %s", control.ErrCannot, says)
 		}
 	}
 	if h == nil {
@@ -187,6 +210,25 @@ func (k *cluster) ofServer(ctx context.Context, r *schemas.HardwareRecord) (h *H
 	return h, nil
 }
 
+// claims is what hardware that is not ours for a server has of it; "" is nothing.
+func (k *cluster) claims(one *Hardware, r *schemas.HardwareRecord) string {
+	where, addresses := "hardware "+k.cfg.Namespace+"/"+one.Name, macs(r)
+	if one.Labels[managedBy] == manager {
+		where += ", which is ours for server " + one.Annotations[forServer] + ","
+	} else {
+		where += ", which belongs to " + owner(&one.ObjectMeta) + ","
+	}
+	for _, iface := range one.Spec.Interfaces {
+		if mac := macOf(iface); slices.Contains(addresses, mac) {
+			return fmt.Sprintf("%s has the address %s of %s", where, mac, r.Name)
+		}
+	}
+	if one.Name == label(r.Name) {
+		return fmt.Sprintf("%s has the name that %s would get", where, r.Name)
+	}
+	return ""
+}
+
 // same compares values as JSON has them.
 func same(a, b any) bool {
 	x, errA := json.Marshal(a)
@@ -197,45 +239,64 @@ func same(a, b any) bool {
 // putHardware writes our hardware of a server where it is not as the record has it, and returns its
 // name. It opens nothing.
 func (k *cluster) putHardware(ctx context.Context, r *schemas.HardwareRecord, h *Hardware) (name string, err error) {
-	derived := specOf(r, &HardwareSpec{}, func(string) bool { return false })
-	says := derived.says()
-	if h == nil {
-		name = label(r.Name)
-		wrote, err := json.Marshal(says)
-		if err != nil {
-			return name, err
-		}
-		made, err := k.create(ctx, hardware, name, &Hardware{
-			TypeMeta: metav1.TypeMeta{APIVersion: group.String(), Kind: "Hardware"},
-			ObjectMeta: metav1.ObjectMeta{
-				Name: name, Namespace: k.cfg.Namespace, Labels: map[string]string{managedBy: manager, serverID: r.ID},
-				Annotations: map[string]string{forServer: r.Name, recordOf: string(wrote)},
-			},
-			Spec: derived,
-		})
-		if err == nil && !made {
-			err = fmt.Errorf("%w: hardware %s/%s was made by someone else just now", control.ErrRejected, k.cfg.Namespace, name)
-		}
+	if h != nil {
+		return h.Name, k.bring(ctx, r, h, false)
+	}
+	spec := derived(r)
+	name = label(r.Name)
+	wrote, err := json.Marshal(spec.says())
+	if err != nil {
 		return name, err
 	}
-	theirs, before := map[string]bool{}, h.wrote()
+	made, err := k.create(ctx, hardware, name, &Hardware{
+		TypeMeta: metav1.TypeMeta{APIVersion: group.String(), Kind: "Hardware"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: k.cfg.Namespace, Labels: map[string]string{managedBy: manager, serverID: r.ID},
+			Annotations: map[string]string{forServer: r.Name, recordOf: string(wrote)},
+		},
+		Spec: spec,
+	})
+	if err == nil && !made {
+		err = fmt.Errorf("%w: hardware %s/%s was made by someone else just now", control.ErrRejected, k.cfg.Namespace, name)
+	}
+	return name, err
+}
+
+// bring writes hardware of ours where it is not as the record has it, but for what others have; closing, it is open to no start
+// from the network after it.
+func (k *cluster) bring(ctx context.Context, r *schemas.HardwareRecord, h *Hardware, closing bool) error {
+	spec := derived(r)
+	says, theirs, before := spec.says(), map[string]bool{}, h.wrote()
 	for _, d := range h.theirs(says) {
 		theirs[d.Field] = true
 		if was, ok := before[d.Field]; ok {
 			says[d.Field] = was // what they have stays told from what we wrote
 		}
 	}
-	want := specOf(r, &h.Spec, func(field string) bool { return theirs[field] })
+	want, gone := specOf(r, &h.Spec, func(field string) bool { return theirs[field] }), h.stale(r)
+	if closing {
+		for n, v := range want.Interfaces {
+			want.Interfaces[n] = maps.Clone(v)
+			into(want.Interfaces[n], "netboot")["allowPXE"] = false
+		}
+	}
 	wrote, err := json.Marshal(says)
 	if err != nil {
-		return h.Name, err
+		return err
 	}
-	if same(want, h.Spec) && h.Annotations[recordOf] == string(wrote) {
-		return h.Name, nil
+	if len(gone) == 0 && same(want, h.Spec) && h.Annotations[recordOf] == string(wrote) && (!closing || h.Annotations[netbootFor] == "") {
+		return nil
 	}
-	changes := annotations(map[string]any{recordOf: string(wrote), forServer: r.Name, listBy: h.listOwner()})
-	changes["spec"] = want
-	return h.Name, k.patch(ctx, hardware, &h.ObjectMeta, changes)
+	mark := map[string]any{recordOf: string(wrote), forServer: r.Name, listBy: h.listOwner()}
+	if closing {
+		mark[netbootFor] = nil
+	}
+	changes, sent := annotations(mark), object(want)
+	for _, field := range gone {
+		want.drop(field, sent)
+	}
+	changes["spec"] = sent
+	return k.patch(ctx, hardware, &h.ObjectMeta, changes)
 }
 
 // allow sets whether hardware may start from the network, for a workflow of ours: an open one says

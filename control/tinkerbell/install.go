@@ -57,6 +57,7 @@ type installer struct {
 
 	foreign control.Foreign // nil where nobody wants to know what others have
 	rereads time.Duration
+	arrives time.Duration
 	// What was found of hardware, by name, and told last: of [installer.Follow] alone.
 	held  map[string]held
 	hosts map[string]host
@@ -73,7 +74,7 @@ func newInstaller(cfg Config, s control.Settings) *installer {
 	m := newMetrics(s.Metrics)
 	return &installer{
 		cluster: &cluster{cfg: cfg, metrics: m}, units: &cluster{cfg: cfg, group: bmcGroup, metrics: m}, log: s.Log, now: s.Now, installs: s.Installs, secrets: s.Secrets, wipes: s.Wipes,
-		flows: newStore(), machines: newStore(), again: map[string]time.Time{}, rereads: rereads, foreign: s.Foreign, hosts: map[string]host{},
+		flows: newStore(), machines: newStore(), again: map[string]time.Time{}, rereads: rereads, arrives: arrives, foreign: s.Foreign, hosts: map[string]host{},
 	}
 }
 
@@ -85,7 +86,7 @@ func (i *installer) Through(others map[string]control.Remediator) {
 }
 
 // Lasts implements [control.Lasting]: it is some requests.
-func (i *installer) Lasts() time.Duration { return arrives / 2 }
+func (i *installer) Lasts() time.Duration { return i.arrives / 2 }
 
 // workflowName is that of a step: the same one again is the same workflow.
 func workflowName(s control.Step) string { return "auspex-" + label(s.ID) }
@@ -311,7 +312,7 @@ func (i *installer) gone(ctx context.Context, s control.Step) error {
 	switch {
 	case was:
 		return fmt.Errorf("%w: workflow %s/%s was deleted before it had ended", control.ErrRejected, i.cfg.Namespace, workflowName(s))
-	case i.now().Sub(s.Since) > arrives:
+	case i.now().Sub(s.Since) > i.arrives:
 		if o, err := i.order(ctx, s, true); err == nil { // its template may have come to be
 			w := &Workflow{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{ofAction: s.ID}}, Spec: WorkflowSpec{TemplateRef: o.name()}}
 			if err := i.tidy(ctx, w); err != nil {

@@ -209,6 +209,7 @@ type HardwareSpec struct {
 	Disks      []Disk           `json:"disks,omitempty"`
 	Metadata   map[string]any   `json:"metadata,omitzero"`
 	UserData   *string          `json:"userData,omitempty"`
+	VendorData *string          `json:"vendorData,omitempty"`
 	BMC        *Reference       `json:"bmcRef,omitempty"`
 }
 

@@ -92,5 +92,5 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 		s.Log = slog.New(slog.DiscardHandler)
 	}
 	i := newInstaller(*c, s)
-	return map[string]control.Remediator{kindInstall: i, kindReinstall: i, kindWipe: i}, nil
+	return map[string]control.Remediator{kindInstall: i, kindReinstall: i, kindWipe: i, kindNetwork: &network{i: i}}, nil
 }

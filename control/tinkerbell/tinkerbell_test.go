@@ -87,7 +87,7 @@ func TestConformance(t *testing.T) {
 		return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, workflows)
 	}
 	controltest.Run(t, controltest.Harness{
-		Kinds: []string{kindInstall, kindReinstall, kindWipe},
+		Kinds: []string{kindInstall, kindReinstall, kindWipe}, Some: true, // reset_network has its own
 		World: func(t *testing.T, m controltest.Manner) controltest.World {
 			a, s := newAPI(t), newStock(server, mac)
 			srv := httptest.NewServer(controltest.Behave(m, a, changes))

@@ -88,7 +88,7 @@ func same(v any, want string) bool {
 		f, err := strconv.ParseFloat(want, 64)
 		return err == nil && f == v
 	case string:
-		return v == want
+		return v == want || (want == "true" || want == "false") && strings.EqualFold(v, want) // a truth that is told as a text
 	}
 	return false
 }
@@ -174,7 +174,7 @@ func (c *Client) Defaults(ctx context.Context, b *Bios) (map[string]string, erro
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("%w defaults: the controller's registry tells none", ErrAttribute)
+		return nil, fmt.Errorf("%w defaults: the controller's registry tells none; give the server a configuration with what it is to have", ErrAttribute)
 	}
 	return out, nil
 }
