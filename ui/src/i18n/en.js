@@ -15,7 +15,7 @@ export const en = {
   'mode.observe': 'Observe', 'mode.dry-run': 'Dry run', 'mode.approve': 'Approve', 'mode.enforce': 'Enforce', 'mode.label': 'Mode', 'mode.observe.tip': 'Auspex proposes steps and sends nothing.', 'mode.dry-run.tip': 'Auspex plans each step against the real machines and sends nothing.', 'mode.approve.tip': 'Auspex proposes each step; a person approves it.', 'mode.enforce.tip': 'Auspex repairs by itself, within its budgets.',
   'unit.d': 'd', 'unit.h': 'h', 'unit.min': 'min', 'unit.s': 's',
   'in': 'in {age}', 'all': 'All', 'more': '{n} more', 'close': 'Close',
-  'load.wait': 'Loading', 'load.error': 'Could not load', 'load.retry': 'Try again', 'load.denied': 'You have no access to this', 'load.denied_hint': 'Your role cannot read it. An admin can grant access.',
+  'load.page': 'This page could not be fetched', 'load.page_hint': 'The server is away, or has another version by now. What is open elsewhere stays.', 'load.wait': 'Loading', 'load.error': 'Could not load', 'load.retry': 'Try again', 'load.denied': 'You have no access to this', 'load.denied_hint': 'Your role cannot read it. An admin can grant access.',
   'missing.title': 'Page not found', 'missing.hint': 'Press / to find a server, an incident or a command.',
 
   // states

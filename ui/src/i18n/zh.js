@@ -12,7 +12,7 @@ export const zh = {
   'mode.observe': '观察', 'mode.dry-run': '演练', 'mode.approve': '审批', 'mode.enforce': '执行', 'mode.label': '模式', 'mode.observe.tip': 'Auspex 只提出步骤，不发送任何操作。', 'mode.dry-run.tip': 'Auspex 对真实机器规划每一步，但不发送任何操作。', 'mode.approve.tip': 'Auspex 提出每一步，由人批准。', 'mode.enforce.tip': 'Auspex 在预算内自行修复。',
   'unit.d': '天', 'unit.h': '小时', 'unit.min': '分钟', 'unit.s': '秒',
   'in': '{age}后', 'all': '全部', 'more': '另有 {n} 项', 'close': '关闭',
-  'load.wait': '加载中', 'load.error': '无法加载', 'load.retry': '重试', 'load.denied': '无权查看', 'load.denied_hint': '你的角色无权读取，可由管理员授予。',
+  'load.page': '无法获取此页面', 'load.page_hint': '服务器没有响应，或已更换版本。其他已打开的页面不受影响。', 'load.wait': '加载中', 'load.error': '无法加载', 'load.retry': '重试', 'load.denied': '无权查看', 'load.denied_hint': '你的角色无权读取，可由管理员授予。',
   'missing.title': '页面不存在', 'missing.hint': '按 / 查找服务器、事件或命令。',
 
   // states

@@ -158,6 +158,9 @@ export function useStream(event, fn) {
   }, [event, fn]);
 }
 
+/** The state of the stream now. */
+export const contact = () => link.state;
+
 /** State of the stream: 'connecting', 'live' or 'lost', and since when. */
 export function useLink() {
   const [, redraw] = useState(0);
