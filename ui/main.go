@@ -103,6 +103,7 @@ func build(from, to string) error {
 	}
 	result := api.Build(api.BuildOptions{
 		EntryPointsAdvanced: []api.EntryPoint{{InputPath: filepath.Join(src, "main.js"), OutputPath: "app"}},
+		AbsWorkingDir:       filepath.Dir(src), // the hashes take the names of the sources from here
 		Outdir:              out, Bundle: true, Write: true, Format: api.FormatESModule, Splitting: true, ChunkNames: "[name]-[hash]",
 		MinifyWhitespace: true, MinifyIdentifiers: true, MinifySyntax: true,
 		Engines: []api.Engine{
