@@ -28,7 +28,7 @@ import (
 // wrong, before it shows any page, and in all. Each is little more than it is, so that what grows is seen.
 const (
 	firstBudget = 78 << 10
-	pageBudget  = 112 << 10
+	pageBudget  = 114 << 10
 	allBudget   = 130 << 10
 )
 
