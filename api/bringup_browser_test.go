@@ -27,9 +27,9 @@ func TestAServerIsBroughtUpFromItsPage(t *testing.T) {
 	}{
 		{
 			view{1440, 900, "dark", "en"},
-			"discovered", "compared with what is seen", "url", "With ubuntu, version 1", "has begun", "the disk is read-only", "Go on at “Install”", "which engineers and admins have",
+			"discovered", "compared with what is seen", "The template asks for url.", "With ubuntu, version 1", "has begun", "the disk is read-only", "Go on at “Install”", "which engineers and admins have",
 		},
-		{view{390, 844, "light", "zh"}, "已发现", "将资产与所见对照", "url", "用模板 ubuntu 第 1 版安装", "已开始", "the disk is read-only", "从“安装系统”继续", "工程师和管理员"},
+		{view{390, 844, "light", "zh"}, "已发现", "将资产与所见对照", "模板需要填写 url", "用模板 ubuntu 第 1 版安装", "已开始", "the disk is read-only", "从“安装系统”继续", "工程师和管理员"},
 		{view{390, 844, "dark", "en"}, "discovered", "compared with", "url", "With ubuntu", "has begun", "read-only", "Go on at", "engineers"},
 		{view{1440, 900, "light", "zh"}, "已发现", "将资产", "url", "用模板 ubuntu", "已开始", "read-only", "从“安装系统”", "工程师"},
 	} {
@@ -122,7 +122,7 @@ func TestAServerIsBroughtUpFromItsPage(t *testing.T) {
 			t.Errorf("cancelled: %+v", f)
 		}
 
-		p.visit(w.base + "inventory?status=discovered")
+		p.visit(w.base + "inventory?status=error")
 		p.wait("its row with the button", `document.querySelector('section[aria-labelledby=servers-title] .does button')`)
 		look("inventory")
 		for _, line := range p.console() {

@@ -6,7 +6,7 @@ import { fmt, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
 import { Segments } from './bits.js';
 import { Choice } from './choice.js';
-import { NO_TEMPLATE, Template, installOf } from './template.js';
+import { NO_TEMPLATE, Template, installOf, unsaid } from './template.js';
 
 const LASTS = [14_400, 86_400, 259_200, 604_800, 2_592_000, 0];
 const RISKS = ['', '0.5', '0.1', '0.01'];
@@ -43,6 +43,7 @@ export function Allocate({ pools, onClose, onDone }) {
   const teams = (form.user ? users.find((u) => u.username === form.user)?.teams : me?.user?.teams) ?? [];
   const lacks = !me || !(Number(form.count) >= 1) ? 'alo.say_how_many' : !form.user && !me.user ? 'alo.say_whom' : teams.length > 1 && !form.team ? 'alo.say_team' : null;
   const { asking, answer, error: refused, asked } = useTry('allocations?dry_run=true', lacks ? null : bodyOf({ ...form, purpose: '' }, now)); // its words decide nothing
+  const unfilled = unsaid(refused, form.install);
   const choice = answer ?? refused?.body?.choice;
   const found = { choice, whole: Boolean(asked?.wish.servers), none: !answer };
   useKeys({ modal: true, Escape: onClose });
@@ -74,7 +75,7 @@ export function Allocate({ pools, onClose, onDone }) {
       <label for="alo-risk">${t('alo.risk')}</label><${Select} id="alo-risk" value=${form.risk} options=${RISKS.map((r) => [r, r ? t('alo.below', { p: fmt.pct(Number(r)) }) : t('alo.any')])} onChange=${(risk) => set({ risk })} />
     </div>
     <section class="found" aria-live="polite" aria-busy=${asking ? 'true' : 'false'} aria-label=${t('alo.would')}>
-      ${lacks ? html`<p class="dim">${t(lacks)}</p>` : refused && !choice ? html`<p class="c-critical">${refused.message} ${refused.hint}</p>` : choice ? html`<${Choice} ...${found} />` : html`<p class="dim">${t('load.wait')}</p>`}
+      ${lacks ? html`<p class="dim">${t(lacks)}</p>` : unfilled.length > 0 ? html`<p class="dim">${t('tpl.say', { names: unfilled.join(t('fleet.comma')) })}</p>` : refused && !choice ? html`<p class="c-critical">${refused.message} ${refused.hint}</p>` : choice ? html`<${Choice} ...${found} />` : html`<p class="dim">${t('load.wait')}</p>`}
     </section></div>
     ${error && html`<p class="c-critical" role="alert">${error.message} ${error.hint}</p>`}
     <footer><button type="button" class="btn" onClick=${onClose}>${t('act.back')}</button><button class="btn primary" disabled=${busy || Boolean(lacks) || asking || !answer}>${t(`alo.allocate.${form.of}`, { n: Number(form.count) || 0 })}</button></footer>

@@ -7,7 +7,7 @@ import { Flow, StepShape, goesOn, useMayRun } from './flow.js';
 import { Note, Panel } from './panel.js';
 import { Question } from './question.js';
 import { Shape } from './status.js';
-import { NO_TEMPLATE, Template, installOf } from './template.js';
+import { NO_TEMPLATE, Template, installOf, unsaid } from './template.js';
 
 const LIFE = { discovered: ['later', 'warning'], provisioning: ['acting', 'action'], ready: ['ok', 'ok'], error: ['failed', 'critical'], retired: ['out', 'out'] };
 const FROM = ['discovered', 'error', 'ready'];
@@ -31,13 +31,14 @@ export function BringUp({ server, status, onClose, onDone }) {
   const key = useRef(newKey());
   const body = { type: 'bring_up', server_id: server, ...installOf(install) };
   const would = useTry('workflows?dry_run=true', body);
+  const lacks = unsaid(would.error, install);
   const send = () => post('workflows', body, key.current).then((w) => { refresh(['workflows', 'servers']); return w; });
   return html`<${Question} id="bring-up" title=${t('bup.what', { server })} button=${t('bup.now', { server })} off=${!would.answer || would.asking} onClose=${onClose} onDone=${onDone} send=${send}>
     <p class="text-2">${t(status === 'ready' ? 'bup.means_ready' : 'bup.means')}</p>
     <div class="form"><${Template} id="bup-template" value=${install} none=${t('bup.no_template')} onChange=${(v) => { key.current = newKey(); setInstall(v); }} /></div>
     <h3>${t('bup.would')}</h3>
     <section class="would" aria-live="polite" aria-busy=${would.asking ? 'true' : 'false'} aria-label=${t('bup.would')}>
-      ${would.error ? html`<p class="c-critical">${would.error.message} ${would.error.hint}</p>` : would.answer ? html`<ol class="ladder">${would.answer.steps.map((s) => html`<li><${StepShape} status="pending" /><span class="rung">${name('rung', s.name)}</span><span class="rung-note">${willDo(s)}</span></li>`)}</ol>` : html`<p class="dim">${t('load.wait')}</p>`}
+      ${lacks.length > 0 ? html`<p class="dim">${t('tpl.say', { names: lacks.join(t('fleet.comma')) })}</p>` : would.error ? html`<p class="c-critical">${would.error.message} ${would.error.hint}</p>` : would.answer ? html`<ol class="ladder">${would.answer.steps.map((s) => html`<li><${StepShape} status="pending" /><span class="rung">${name('rung', s.name)}</span><span class="rung-note">${willDo(s)}</span></li>`)}</ol>` : html`<p class="dim">${t('load.wait')}</p>`}
     </section><//>`;
 }
 

@@ -20,6 +20,9 @@ export const installOf = ({ template, version, parameters }) => (template ? {
   template, ...(version && { template_version: Number(version) }), ...(Object.keys(parameters).length > 0 && { parameters }),
 } : {});
 
+/** Which of its parameters a refusal asks for that nobody has said yet. */
+export const unsaid = (error, { parameters }) => (error?.body?.errors ?? []).map((e) => e.field).filter((f) => f?.startsWith('parameters.')).map((f) => f.slice(11)).filter((key) => parameters[key] === undefined);
+
 export const NO_TEMPLATE = { template: '', version: '', parameters: {} };
 
 /** The fields; nothing where there are no templates. `none` says what is done without one. */
