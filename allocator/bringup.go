@@ -77,21 +77,29 @@ func (b *BringUp) updates(model string) (out []schemas.WorkflowStep) {
 // BringUp makes the workflow that takes a server, by its id, from where it was found to ready. It is installed with what is asked
 // for, or with what is pinned to it; without either it keeps what it has.
 func (s *Service) BringUp(ctx context.Context, by, server string, in schemas.Install) (schemas.Workflow, error) {
+	all, err := s.BringUpSteps(ctx, server, in)
+	if err != nil {
+		return schemas.Workflow{}, err
+	}
+	return s.d.Workflows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: schemas.WorkflowBringUp, Exclusive: true, Steps: all})
+}
+
+// BringUpSteps are the steps of that workflow; nothing is begun.
+func (s *Service) BringUpSteps(ctx context.Context, server string, in schemas.Install) (all []schemas.WorkflowStep, err error) {
 	found, _, err := s.d.Estate.Some(ctx, []string{server})
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("server %s: %w", server, entity.ErrNone)
 	}
 	if err != nil {
-		return schemas.Workflow{}, err
+		return nil, err
 	}
 	if in.Template == "" && s.d.Pinned != nil {
 		if in.Template, in.TemplateVersion, err = s.d.Pinned(ctx, server); err != nil {
-			return schemas.Workflow{}, err
+			return nil, err
 		}
 	} else if in.Template != "" && (s.d.Pinned == nil || !slices.Contains(s.cfg.BringUp.Steps, steps.Install)) {
-		return schemas.Workflow{}, schemas.ErrNoInstall
+		return nil, schemas.ErrNoInstall
 	}
-	var all []schemas.WorkflowStep
 	for _, st := range stepsOf(s.cfg.BringUp.Steps) {
 		switch st.Name {
 		case firmware:
@@ -102,14 +110,14 @@ func (s *Service) BringUp(ctx context.Context, by, server string, in schemas.Ins
 				continue
 			}
 			if st.With, err = steps.InstallWith(&in); err != nil {
-				return schemas.Workflow{}, err
+				return nil, err
 			}
 		case validate:
 			st.With = map[string]string{"optional": "true"} // no agent tests a server that has none
 		}
 		all = append(all, st)
 	}
-	return s.d.Workflows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: schemas.WorkflowBringUp, Exclusive: true, Steps: all})
+	return all, nil
 }
 
 // validate is the step in which the node agent tests the server.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/provision"
@@ -37,6 +39,8 @@ type Allocator interface {
 	Replacement(ctx context.Context, a *schemas.Allocation) ([]schemas.Pick, error)
 	// Workflow runs one on a server that nobody has: what is to be done, and then a look at it.
 	Workflow(ctx context.Context, by, kind, server string, do []schemas.WorkflowStep) (schemas.Workflow, error)
+	// BringUpSteps are those of a bring-up, before it is run.
+	BringUpSteps(ctx context.Context, server string, in schemas.Install) ([]schemas.WorkflowStep, error)
 	// BringUp runs one that takes a server from where it was found to ready, installed with what is asked for or pinned to it.
 	BringUp(ctx context.Context, by, server string, in schemas.Install) (schemas.Workflow, error)
 	// Resume goes on with a failed one of no allocation where it failed.
@@ -133,8 +137,8 @@ func notGiven(err error) error {
 		return noFit{problem{http.StatusConflict, "no_fit", detail, "See `choice` for why each server does not."}, none.Choice}
 	case errors.Is(err, schemas.ErrNoInstall):
 		return problem{
-			http.StatusConflict, "not_installed", "Servers are not installed here for an allocation.",
-			"It takes control.tinkerbell, a mode of control in which it acts, and the step install in allocator.deploy. Or ask without a template.",
+			http.StatusConflict, "not_installed", "Servers are not installed here.",
+			"It takes control.tinkerbell, a mode of control in which it acts, and the step install in allocator.deploy or allocator.bring_up. Or ask without a template.",
 		}
 	case errors.Is(err, workflows.ErrBusy):
 		return problem{http.StatusConflict, "busy", "Another workflow runs on the server.", "Wait for its end, or cancel it."}
@@ -745,14 +749,18 @@ func (s *Server) GetWorkflow(ctx context.Context, r apigen.GetWorkflowRequestObj
 
 // CreateWorkflow implements the operation createWorkflow.
 func (s *Server) CreateWorkflow(ctx context.Context, r apigen.CreateWorkflowRequestObject) (apigen.CreateWorkflowResponseObject, error) {
-	w, err := s.makeWorkflow(ctx, r.Body)
+	w, err := s.makeWorkflow(ctx, r.Body, r.Params.DryRun)
 	if err != nil {
 		return nil, err
+	}
+	if r.Params.DryRun {
+		return apigen.CreateWorkflow200JSONResponse(w), nil
 	}
 	return apigen.CreateWorkflow202JSONResponse{Body: s.saidOfFlow(w), Headers: apigen.CreateWorkflow202ResponseHeaders{Location: s.at("workflows", w.ID)}}, nil
 }
 
-func (s *Server) makeWorkflow(ctx context.Context, b *apigen.NewWorkflow) (w schemas.Workflow, err error) {
+// makeWorkflow makes one; with dry it only says which it would be.
+func (s *Server) makeWorkflow(ctx context.Context, b *apigen.NewWorkflow, dry bool) (w schemas.Workflow, err error) {
 	if err := s.somewhere(ctx, access.Allocate); err != nil {
 		return w, err
 	}
@@ -761,6 +769,8 @@ func (s *Server) makeWorkflow(ctx context.Context, b *apigen.NewWorkflow) (w sch
 	}
 	ofAllocation := b.Type == schemas.WorkflowDeploy || b.Type == schemas.WorkflowCleanup
 	switch {
+	case dry && b.Type != schemas.WorkflowBringUp:
+		return w, wrong("query", apigen.FieldProblem{Field: "dry_run", Detail: "is of a workflow of the type " + schemas.WorkflowBringUp})
 	case ofAllocation && b.AllocationID == "":
 		return w, wrong("body", apigen.FieldProblem{Field: "allocation_id", Detail: "is needed: a workflow of the type " + b.Type + " is of an allocation"})
 	case ofAllocation:
@@ -786,6 +796,17 @@ func (s *Server) makeWorkflow(ctx context.Context, b *apigen.NewWorkflow) (w sch
 	}
 	var do []schemas.WorkflowStep
 	switch {
+	case dry:
+		w = schemas.Workflow{ID: uuid.Nil.String(), ServerID: v.ID, Server: v.Name, Type: b.Type, Exclusive: true, Status: schemas.WorkflowPending}
+		w.CreatedBy, w.CreatedAt = Caller(ctx).Name, time.Now().UTC()
+		w.UpdatedAt = w.CreatedAt
+		if w.Steps, err = s.deps.Allocator.BringUpSteps(ctx, v.ID, in); err != nil {
+			return w, notGiven(err)
+		}
+		for i := range w.Steps {
+			w.Steps[i].Status = schemas.StepPending
+		}
+		return w, nil
 	case b.Type == schemas.WorkflowBringUp:
 		w, err = s.deps.Allocator.BringUp(ctx, Caller(ctx).Name, v.ID, in)
 	case in.Template != "":

@@ -51,7 +51,7 @@ func allots(t *testing.T) (*world, map[string]schemas.Allocation) {
 	t.Helper()
 	var w *world
 	free := []schemas.Pick{{Server: "gpu-r03-07", GPUs: []string{}, GPUIDs: []string{}, Reasons: []schemas.Sentence{}}}
-	w = gives(t, func(_ *api.Config, d *api.Deps) {
+	w = gives(t, withEstate(t, 8), func(_ *api.Config, d *api.Deps) {
 		n := d.Allocator.(*named)
 		n.fits, n.free = func(wish *schemas.Wish) (schemas.Choice, error) { return w.fit(wish) }, free
 	})
@@ -59,6 +59,7 @@ func allots(t *testing.T) (*world, map[string]schemas.Allocation) {
 		w.person(t, name, access.RoleEngineer)
 	}
 	makes[schemas.Team](t, w, "api/v1/teams", `{"name":"vision","members":["bo"]}`)
+	got[schemas.Template](t, w.do(t, access.RoleEngineer, http.MethodPost, "templates", "", newTemplate), http.StatusCreated)
 	out := make(map[string]schemas.Allocation)
 	give := func(what, who, text string) schemas.Allocation {
 		t.Helper()
@@ -193,11 +194,14 @@ func TestAllocationsAreOnAPage(t *testing.T) {
 		write("alo-count", "input", "7")
 		write("alo-count", "input", "1")
 		write("alo-purpose", "input", "second run")
+		write("alo-template", "change", "plain")
+		p.wait("its versions", `document.getElementById('alo-template-version') && document.querySelector('dialog.ask .found[aria-busy=false]') && !document.querySelector('dialog.ask footer .primary').disabled`)
+		look("template")
 		p.wait("that it can be sent", `!document.querySelector('dialog.ask footer .primary').disabled`)
 		p.eval(`const b = document.querySelector('dialog.ask footer .primary'); b.click(); b.click(); ''`)
 		says("#main", c.gave)
 		says("section[aria-labelledby=live-title]", "second run")
-		if all, _, err := allocations.New(w.db).List(t.Context(), allocations.Filter{Live: true, Limit: 10}); err != nil || len(all) != 4 || all[0].User != "li" || all[0].EndTime.IsZero() {
+		if all, _, err := allocations.New(w.db).List(t.Context(), allocations.Filter{Live: true, Limit: 10}); err != nil || len(all) != 4 || all[0].User != "li" || all[0].EndTime.IsZero() || all[0].Template != "plain" || all[0].TemplateVersion != 1 {
 			t.Errorf("a double click gave %+v %v", all, err)
 		}
 

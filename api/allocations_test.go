@@ -106,9 +106,23 @@ func (n *named) Workflow(ctx context.Context, by, kind, server string, do []sche
 	return n.flows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: kind, Exclusive: true, Steps: append(do, schemas.WorkflowStep{Name: "health"})})
 }
 
+func (n *named) BringUpSteps(_ context.Context, _ string, in schemas.Install) ([]schemas.WorkflowStep, error) {
+	if n.bare && in.Template != "" {
+		return nil, schemas.ErrNoInstall
+	}
+	out := []schemas.WorkflowStep{{Name: "inventory"}, {Name: "no_baseline", With: map[string]string{"model": "DGX"}}}
+	if in.Template != "" {
+		out = append(out, schemas.WorkflowStep{Name: "install", With: map[string]string{"template": in.Template, "version": strconv.FormatInt(in.TemplateVersion, 10)}})
+	}
+	return append(out, schemas.WorkflowStep{Name: "validate"}), nil
+}
+
 func (n *named) BringUp(ctx context.Context, by, server string, in schemas.Install) (schemas.Workflow, error) {
-	with := map[string]string{"template": in.Template, "version": strconv.FormatInt(in.TemplateVersion, 10)}
-	return n.flows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: schemas.WorkflowBringUp, Exclusive: true, Steps: []schemas.WorkflowStep{{Name: "install", With: with}}})
+	all, err := n.BringUpSteps(ctx, server, in)
+	if err != nil {
+		return schemas.Workflow{}, err
+	}
+	return n.flows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: schemas.WorkflowBringUp, Exclusive: true, Steps: all})
 }
 
 func (n *named) Resume(ctx context.Context, by, id string) (schemas.Workflow, error) {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -732,6 +733,19 @@ func TestPagesAreServedStrictly(t *testing.T) {
 		t, http.MethodGet, "fleet", "", func(r *http.Request) { r.Header.Set("If-None-Match", tag) },
 	); again.status != http.StatusNotModified {
 		t.Errorf("an unchanged page came again: %d", again.status)
+	}
+	scripts := regexp.MustCompile(`(?:href|src)="([\w-]+\.js)"`).FindAllStringSubmatch(string(a.body), -1)
+	if len(scripts) < 2 {
+		t.Errorf("the page names the scripts %q", scripts)
+	}
+	for _, m := range scripts { // app.js is asked for again each time; those whose names change with them are not
+		want := "no-cache"
+		if m[1] != "app.js" {
+			want = "public, max-age=31536000, immutable"
+		}
+		if got := w.send(t, http.MethodGet, m[1], "", nil); !strings.HasPrefix(got.header.Get("Content-Type"), "text/javascript") || got.header.Get("Cache-Control") != want {
+			t.Errorf("%s: %v", m[1], got.header)
+		}
 	}
 	if a := w.send(t, http.MethodGet, "-/healthy", "", nil); string(a.body) != "ok\n" {
 		t.Errorf("below a prefix: %d %s", a.status, a.body)

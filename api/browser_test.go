@@ -144,7 +144,7 @@ func (p *tab) sound(what string, v view, checker string) {
 	if wide := p.eval(fmt.Sprintf(tooWide, v.width)); wide != "" {
 		p.t.Errorf("%s, %d wide: %s", what, v.width, wide)
 	}
-	if ids := p.eval(`(document.body.innerText.match(/\b(?:alo|fit|over|life|wish|rung|act|nav|map|agt|inv|part)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).join(' ')`); ids != "" {
+	if ids := p.eval(`(document.body.innerText.match(/\b(?:alo|fit|over|life|wish|rung|act|nav|map|agt|inv|part|bup|will|tpl|flow)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).join(' ')`); ids != "" {
 		p.t.Errorf("%s in %s: ids on screen: %s", what, v.language, ids)
 	}
 	if cut := p.eval(`(() => { const d = document.querySelector('dialog'); return d && d.scrollWidth > d.clientWidth ? d.innerText : ''; })()`); cut != "" {

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -406,6 +407,9 @@ var kinds = map[string]string{
 	".txt": "text/plain; charset=utf-8",
 }
 
+// hashed is a file whose name changes with what it holds.
+var hashed = regexp.MustCompile(`^[\w-]+-[A-Z0-9]{8}\.js$`)
+
 func newStatic(base string) (*static, error) {
 	st := &static{files: make(map[string]asset)}
 	err := fs.WalkDir(ui.Files(), ".", func(name string, d fs.DirEntry, err error) error {
@@ -461,6 +465,9 @@ func (st *static) serve(c *fiber.Ctx) error {
 	}
 	c.Set("Content-Type", a.kind)
 	c.Set("Cache-Control", "no-cache")
+	if ok && hashed.MatchString(name) {
+		c.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
 	c.Set("ETag", a.tag)
 	c.Set("Vary", "Accept-Encoding")
 	if c.Get("If-None-Match") == a.tag {

@@ -92,7 +92,8 @@ func TestTheInventoryIsOnAPage(t *testing.T) {
 		says(".headline", c.registered)
 		p.eval(`[...document.querySelectorAll('section[aria-labelledby=servers-title] [role=radio]')][1].click(); ''`)
 		p.wait("it alone is discovered and shown", `document.querySelector('section[aria-labelledby=servers-title] tbody tr')?.innerText.includes('gpu-r09-01')`)
-		p.eval(`document.querySelector('section[aria-labelledby=servers-title] .does button').click(); ''`)
+		look("discovered")
+		press("section[aria-labelledby=servers-title] .does", map[string]string{"en": "Validate", "zh": "验证"}[c.view.language])
 		says("section[aria-labelledby=servers-title]", c.begins)
 		for _, line := range p.console() {
 			t.Errorf("the console said %s", line)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"auspex/api"
 	"auspex/api/access"
 	"auspex/api/apigen"
@@ -339,6 +341,17 @@ func TestAServerIsBroughtUp(t *testing.T) {
 		`{"type":"validate","server_id":"gpu-r01-01",` + good + `}`: "template", `{"type":"bring_up","server_id":"gpu-r01-01","allocation_id":"x"}`: "allocation_id",
 	} {
 		refusal(t, with, ask(with), http.StatusBadRequest, "bad_body", field)
+	}
+	dry := func(text string) answer {
+		return w.send(t, http.MethodPost, "api/v1/workflows?dry_run=true", access.RoleEngineer, body(text))
+	}
+	refusal(t, "a validation in words alone", dry(`{"type":"validate","server_id":"gpu-r01-01"}`), http.StatusBadRequest, "bad_parameter", "dry_run")
+	would := decode[schemas.Workflow](t, dry(`{"type":"bring_up","server_id":"gpu-r01-01",`+good+`}`), http.StatusOK)
+	if would.Step("install").With["version"] != "1" || would.Server != "gpu-r01-01" || would.ID != uuid.Nil.String() || would.Steps[0].Status != schemas.StepPending {
+		t.Errorf("%+v", would)
+	}
+	if none := decode[apigen.WorkflowList](t, w.send(t, http.MethodGet, "api/v1/workflows", access.RoleEngineer, nil), http.StatusOK); len(none.Items) > 0 {
+		t.Errorf("what was only asked was begun: %+v", none.Items)
 	}
 	f := decode[schemas.Workflow](t, ask(`{"type":"bring_up","server_id":"gpu-r01-01",`+good+`}`), http.StatusAccepted)
 	if f.Type != schemas.WorkflowBringUp || f.Step("install").With["template"] != "ubuntu" || f.Step("install").With["version"] != "1" {

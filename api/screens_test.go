@@ -116,6 +116,37 @@ func TestABlockThatCannotBeReadSaysSo(t *testing.T) {
 	p.wait("contact again, without a hand", `document.querySelector('.link.is-live') && !document.querySelector('.lost')`)
 }
 
+// TestPagesOfOtherFilesComeLater: who reads Chinese fetches no English, a page whose file cannot be fetched says so and comes
+// when it can be, and what was fetched while nothing else was to do opens without contact.
+func TestPagesOfOtherFilesComeLater(t *testing.T) {
+	t.Parallel()
+	browser := browsertest.Chromium(t)
+	w, f := start(t, true).behind(t)
+	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "zh"})
+	fetched := func(part string) string {
+		return fmt.Sprintf(`performance.getEntriesByType('resource').some((e) => e.name.startsWith(%q))`, w.base+part)
+	}
+	f.fails.Store(&failure{"/managed-", http.StatusBadGateway, "Bad Gateway"})
+	p.visit(w.base + "incidents")
+	if p.eval(`String(`+fetched("zh-")+`)`) != "true" || p.eval(`String(`+fetched("en-")+`)`) == "true" {
+		t.Error("who reads Chinese fetches another language, or not Chinese")
+	}
+	p.eval(`document.querySelector('nav a[href$="/actions"]').click(); ''`)
+	p.wait("why it is not there", `document.querySelector('main .note.bad')?.innerText.includes('无法获取此页面')`)
+	p.sound("a page that cannot be fetched", view{1280, 800, "dark", "zh"}, axe(t))
+	f.fails.Store(nil)
+	p.eval(`document.querySelector('main .note .btn').click(); ''`)
+	p.wait("the page", `document.querySelector('.actions-grid')`)
+
+	p.visit(w.base + "incidents")
+	p.wait("the rest, once nothing is to do", fetched("managed-")+`&& `+fetched("plotted-"))
+	f.fails.Store(&failure{"/", http.StatusBadGateway, "Bad Gateway"})
+	f.CloseClientConnections()
+	p.wait("the loss of contact", `document.querySelector('.lost')`)
+	p.eval(`document.querySelector('nav a[href$="/agents"]').click(); ''`)
+	p.wait("a page that says what it cannot read", `location.pathname === '/agents' && /无法加载/.test(document.querySelector('main').innerText)`)
+}
+
 // TestAConflictIsTold approves a step that somebody else has decided meanwhile.
 func TestAConflictIsTold(t *testing.T) {
 	t.Parallel()

@@ -1976,6 +1976,17 @@ func (c *Client) ListWorkflows(ctx context.Context, params ListWorkflowsParams, 
 	return all[schemas.Workflow](ctx, c, Request{Method: http.MethodGet, Path: "workflows", Query: params.query()}, opts)
 }
 
+// CreateWorkflowParams are the parameters of [Client.CreateWorkflow]; what is zero is not sent.
+type CreateWorkflowParams struct {
+	DryRun *bool // Of bring_up: only tell what would be done; nothing is, and the answer is 200
+}
+
+func (p *CreateWorkflowParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "dry_run", p.DryRun)
+	return q
+}
+
 // CreateWorkflow: Run a workflow on a server; one that is discovered is made ready by `bring_up`, or by `validate`
 // where nothing is to be done to it. `bring_up` takes a server that nobody has to ready, by the steps of
 // `allocator.bring_up`: the inventory is held against what was seen, firmware brought to its baseline, the server
@@ -1985,8 +1996,8 @@ func (c *Client) ListWorkflows(ctx context.Context, params ListWorkflowsParams, 
 // same as below. Needs the permission `allocate`, and `config` and `bring_up` also `operate`, or the grant of it in
 // the server's pool, of which whoever is in a team needs some. A server that somebody has, or on which another
 // workflow runs, is 409.
-func (c *Client) CreateWorkflow(ctx context.Context, body NewWorkflow, opts ...Option) (schemas.Workflow, error) {
-	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "workflows", Body: body}, opts)
+func (c *Client) CreateWorkflow(ctx context.Context, body NewWorkflow, params CreateWorkflowParams, opts ...Option) (schemas.Workflow, error) {
+	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "workflows", Body: body, Query: params.query()}, opts)
 }
 
 // CleanupAllocation: Run the cleaning of a server of an allocation that has ended again, where it failed.

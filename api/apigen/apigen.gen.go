@@ -5837,6 +5837,9 @@ type ListWorkflowsParamsSort string
 
 // CreateWorkflowParams defines parameters for CreateWorkflow.
 type CreateWorkflowParams struct {
+	// DryRun Of bring_up: only tell what would be done; nothing is, and the answer is 200
+	DryRun bool `form:"dry_run,omitempty" json:"dry_run,omitempty,omitzero"`
+
 	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
@@ -14269,6 +14272,19 @@ func (siw *ServerInterfaceWrapper) CreateWorkflow(c *fiber.Ctx) error {
 	// Parameter object where we will unmarshal all parameters from the context
 	var params CreateWorkflowParams
 
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", query, &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter dry_run: %w", err).Error())
+	}
+
 	headers := c.GetReqHeaders()
 
 	// ------------- Optional header parameter "Idempotency-Key" -------------
@@ -21697,6 +21713,15 @@ type CreateWorkflowRequestObject struct {
 
 type CreateWorkflowResponseObject interface {
 	VisitCreateWorkflowResponse(ctx *fiber.Ctx) error
+}
+
+type CreateWorkflow200JSONResponse Workflow
+
+func (response CreateWorkflow200JSONResponse) VisitCreateWorkflowResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
 }
 
 type CreateWorkflow202ResponseHeaders struct {

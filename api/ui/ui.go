@@ -13,9 +13,9 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// Files returns the built files: index.html, app.js, app.css, a file of words for each
-// language, icon.svg and the licences of the libraries in the bundle; in docs, the page on which the API
-// is tried.
+// Files returns the built files: index.html, app.js, app.css, the scripts that come with it and those that come later, a file of words
+// for each language, icon.svg and the licences of the libraries in them; in docs, the page on which the API is tried. But for app.js,
+// a script has the hash of what it holds in its name.
 func Files() fs.FS {
 	sub, err := fs.Sub(dist, "dist")
 	if err != nil {

@@ -4,19 +4,14 @@ import { connect, loginFromAddress, post, useApi, useLink, useSession } from './
 import { useNow } from './lib/clock.js';
 import { fmt, languages, loadLanguage, setLanguage, t, useLanguage } from './lib/i18n.js';
 import { useKeys } from './lib/keys.js';
-import { captureLinks, go, href, useRoute } from './lib/router.js';
+import { captureLinks, firstPart, go, href, useRoute } from './lib/router.js';
 import { toggleTheme, useTheme } from './lib/theme.js';
 import { Mark } from './parts/bits.js';
+import { later } from './parts/later.js';
 import { Palette } from './parts/palette.js';
-import { ActionsPage } from './pages/actions.js';
-import { AgentsPage } from './pages/agents.js';
-import { AllocationsPage } from './pages/allocations.js';
-import { DevicePage } from './pages/device.js';
-import { ExplorePage } from './pages/explore.js';
 import { FleetPage } from './pages/fleet.js';
 import { IncidentPage } from './pages/incident.js';
 import { IncidentsPage } from './pages/incidents.js';
-import { InventoryPage } from './pages/inventory.js';
 import { LoginPage } from './pages/login.js';
 import { PredictionsPage } from './pages/predictions.js';
 import './style/tokens.css';
@@ -28,17 +23,23 @@ import 'uplot/dist/uPlot.min.css';
 const PAGES = [['fleet', 'f'], ['incidents', 'i'], ['predictions', 'p'], ['actions', 'a'], ['allocations', 'l'], ['inventory', 'v'], ['agents', 'n'], ['explore', 'e']];
 const TABS = PAGES.filter(([name]) => name !== 'inventory' && name !== 'explore'); // on a phone
 
+/** What nobody opens first comes later. */
+const plotted = later(() => import('./pages/plotted.js'));
+const managed = later(() => import('./pages/managed.js'));
+const FILES = { servers: plotted, explore: plotted, actions: managed, allocations: managed, inventory: managed, agents: managed };
+const IDLE_MS = 1000;
+
 function page({ parts, query }) {
   const [name = 'fleet', id] = parts;
   if (name === 'fleet') return html`<${FleetPage} query=${query} />`;
   if (name === 'incidents') return id ? html`<${IncidentPage} key=${id} id=${id} />` : html`<${IncidentsPage} query=${query} />`;
-  if (name === 'servers' && id) return html`<${DevicePage} key=${id} id=${id} query=${query} />`;
+  if (name === 'servers' && id) return html`<${plotted.Page} page="DevicePage" key=${id} id=${id} query=${query} />`;
   if (name === 'predictions') return html`<${PredictionsPage} />`;
-  if (name === 'actions') return html`<${ActionsPage} />`;
-  if (name === 'allocations') return html`<${AllocationsPage} query=${query} />`;
-  if (name === 'inventory') return html`<${InventoryPage} query=${query} />`;
-  if (name === 'agents') return html`<${AgentsPage} />`;
-  if (name === 'explore') return html`<${ExplorePage} query=${query} />`;
+  if (name === 'actions') return html`<${managed.Page} page="ActionsPage" key="actions" />`;
+  if (name === 'allocations') return html`<${managed.Page} page="AllocationsPage" key="allocations" query=${query} />`;
+  if (name === 'inventory') return html`<${managed.Page} page="InventoryPage" key="inventory" query=${query} />`;
+  if (name === 'agents') return html`<${managed.Page} page="AgentsPage" key="agents" />`;
+  if (name === 'explore') return html`<${plotted.Page} page="ExplorePage" key="explore" query=${query} />`;
   return html`<h1>${t('missing.title')}</h1><p>${t('missing.hint')}</p>`;
 }
 
@@ -113,8 +114,15 @@ function App() {
     ${over === 'keys' && html`<${KeysHelp} onClose=${() => setOver(null)} />`}`;
 }
 
+/** The rest of the console, once a page is there and the browser has nothing to do: it is opened without contact too. */
+function rest() {
+  const next = () => plotted.load().then(managed.load);
+  setTimeout(() => (window.requestIdleCallback ? requestIdleCallback(next) : next()), IDLE_MS);
+}
+
 captureLinks();
-Promise.all([loadLanguage(), loginFromAddress()]).then(() => {
+Promise.all([loadLanguage(), loginFromAddress(), FILES[firstPart()]?.load()]).then(() => {
   connect();
   render(html`<${App} />`, document.getElementById('app'));
+  rest();
 });

@@ -3447,9 +3447,9 @@ class Api(Transport):
                 return
             query["after"] = page["next"]
 
-    def create_workflow(self, body: "NewWorkflow") -> "Workflow":
+    def create_workflow(self, body: "NewWorkflow", *, dry_run: bool | None = None) -> "Workflow":
         """Run a workflow on a server; one that is discovered is made ready by `bring_up`, or by `validate` where nothing is to be done to it."""
-        answer: "Workflow" = self._do("POST", "/workflows", once=True, body=body)
+        answer: "Workflow" = self._do("POST", "/workflows", once=True, query={"dry_run": dry_run}, body=body)
         return answer
 
     def cleanup_allocation(self, body: "WorkflowOfAllocation") -> "Workflow":

@@ -12,7 +12,7 @@ export const zh = {
   'mode.observe': '观察', 'mode.dry-run': '演练', 'mode.approve': '审批', 'mode.enforce': '执行', 'mode.label': '模式', 'mode.observe.tip': 'Auspex 只提出步骤，不发送任何操作。', 'mode.dry-run.tip': 'Auspex 对真实机器规划每一步，但不发送任何操作。', 'mode.approve.tip': 'Auspex 提出每一步，由人批准。', 'mode.enforce.tip': 'Auspex 在预算内自行修复。',
   'unit.d': '天', 'unit.h': '小时', 'unit.min': '分钟', 'unit.s': '秒',
   'in': '{age}后', 'all': '全部', 'more': '另有 {n} 项', 'close': '关闭',
-  'load.wait': '加载中', 'load.error': '无法加载', 'load.retry': '重试', 'load.denied': '无权查看', 'load.denied_hint': '你的角色无权读取，可由管理员授予。',
+  'load.page': '无法获取此页面', 'load.page_hint': '服务器没有响应，或已更换版本。其他已打开的页面不受影响。', 'load.wait': '加载中', 'load.error': '无法加载', 'load.retry': '重试', 'load.denied': '无权查看', 'load.denied_hint': '你的角色无权读取，可由管理员授予。',
   'missing.title': '页面不存在', 'missing.hint': '按 / 查找服务器、事件或命令。',
 
   // states
@@ -51,7 +51,7 @@ export const zh = {
 
   // actions
   'act.headline': ({ n: k, proposed }) => (k > 0 ? `${k} 项处置等你批准。` : proposed > 0 ? `没有待你批准的处置；已提出 ${proposed} 个步骤。` : '没有待你批准的处置。'),
-  'act.proposed': '已提出', 'act.waiting': '等待批准', 'act.approved': '已批准', 'act.running': '执行中', 'act.verifying': '验证中', 'act.done': '完成', 'act.failed': '失败', 'act.unknown': '结果未知', 'act.cancelled': '已取消', 'act.refused': '不建议', 'act.would.dry-run': '演练：未做任何改动', 'act.would.observe': '仅观察', 'act.person': '需人工', 'act.recommended': '建议',
+  'act.later': '以后', 'act.unneeded': '不需要', 'act.proposed': '已提出', 'act.waiting': '等待批准', 'act.approved': '已批准', 'act.running': '执行中', 'act.verifying': '验证中', 'act.done': '完成', 'act.failed': '失败', 'act.unknown': '结果未知', 'act.cancelled': '已取消', 'act.refused': '不建议', 'act.would.dry-run': '演练：未做任何改动', 'act.would.observe': '仅观察', 'act.person': '需人工', 'act.recommended': '建议',
   'act.approve': '批准', 'act.cancel': '取消', 'act.dry_run': '演练', 'act.back': '返回', 'act.rails': '执行前的检查', 'act.rails_n': '{n} 项检查', 'act.ladders': '各服务器的阶梯', 'act.proposals': '提出的步骤', 'act.server': '服务器', 'act.attempt': '第 {n} 次', 'act.verified': '已验证。{by}',
   'act.needs_role': '需要“{right}”权限：{who}具备。', 'right.operators': '操作员、工程师和管理员', 'right.engineers': '工程师和管理员', 'right.admins': '管理员', 'act.held': '暂缓', 'act.offline': '服务器恢复前停用。', 'act.none': '没有提出任何处置。', 'act.none_any': '还没有处置。', 'act.none_hint': '需要修复的事件会在这里显示其阶梯。', 'act.sent': '已批准；检查通过后开始。', 'act.dry_sent': '已请求演练，不做任何改动。', 'act.was_cancelled': '已请求取消。', 'act.irreversible': '会中断其上运行的任务', 'act.mode': '模式：{mode}', 'act.approvals': '已批准 {given}/{needed}', 'act.approvals_by': '{count}：{who}', 'act.resolve': '已完成', 'act.resolve_why': '做了什么，或工单编号（可选）', 'act.resolve_sent': '已告知；控制读取后即关闭。', 'act.override': '越过冻结', 'act.override_why': '为何不能等', 'act.override_sent': '已请求越过；其他检查通过后开始。', 'act.overridden': '{who} 越过了冻结：{why}', 'act.still': '已批准。{still}', 'act.two_persons': '须由两人各以本人名义批准。',
   'blast.title': '代价', 'blast.sum': '{servers} 台服务器、{gpus} 张 GPU、{jobs} 个作业', 'blast.hours': '最多损失 {hours} GPU 小时的计算', 'blast.unknown': '有 {n} 个作业不知何时开始或用哪些 GPU', 'blast.job': '{owner} 的 {job}', 'blast.owners': '属于：{who}', 'act.reversible': '可撤销', 'act.foretold': '故障之前',
@@ -375,6 +375,10 @@ export const zh = {
   'alo.live': '当前分配', 'alo.none': '尚未分配任何资源。', 'alo.only_first': '只显示前 {n} 项。', 'alo.past': '已结束', 'alo.none_ended': '还没有结束的分配。', 'alo.not_returned': '清理中',
   'alo.flow.deploy': '准备：', 'alo.flow.cleanup': '清理：', 'alo.flow.config': '设置：', 'alo.flow.validate': '验证：', 'alo.flow.bring_up': '上线：', 'alo.step.pending': '尚未开始', 'alo.step.running': '进行中', 'alo.step.completed': '完成', 'alo.step.failed': '失败', 'alo.step.skipped': '跳过', 'alo.no_flow': '尚未开始任何流程。', 'alo.clean_again': '再次清理 {server}',
   'rung.idle': '无人占用', 'rung.telemetry': '读数', 'rung.health': '健康', 'rung.inventory': '资产核对', 'rung.no_baseline': '固件', 'rung.driver': '驱动',
+  'bup.title': '上线准备', 'bup.button': '上线', 'bup.what': '让 {server} 上线？', 'bup.now': '让 {server} 上线', 'bup.begun': '{server} 的上线流程已开始。', 'bup.means': '最后一步完成之前不会分配给任何人。某一步失败时停在那里，由你决定从那里继续。', 'bup.means_ready': '它现在处于就绪状态。最后一步再次完成之前不会分配给任何人。某一步失败时停在那里，由你决定从那里继续。', 'bup.would': '依次执行的步骤', 'bup.no_template': '为其固定的模板，没有则不安装', 'bup.last': '{what}：{how}，{age}前', 'tpl.title': '安装所用模板',
+  'tpl.say': '模板需要填写 {names}。', 'tpl.version': '版本', 'tpl.latest': '最新（{n}）', 'alo.no_template': '按站点设置', 'flow.is.deploy': '为分配做准备', 'flow.is.cleanup': '清理', 'flow.is.config': '配置', 'flow.is.validate': '验证', 'flow.is.bring_up': '上线', 'flow.resume': '继续', 'flow.resume_at': '从“{step}”继续', 'flow.cancel': '取消', 'flow.cancel_what': '取消 {server} 上的流程？', 'flow.cancel_now': '取消 {server} 上的流程',
+  'flow.cancel_means': '尚未开始的步骤不再执行，正在进行的安装将被终止。已完成的保持不变，以后可以从那里继续。', 'will.inventory': '将资产与所见对照；不一致时停下', 'will.idle': '等到没有任务在其上运行', 'will.drain': '调度器不再向它派发新任务', 'will.update_firmware': '{component} 更新到 {version}（若版本不同）', 'will.no_baseline': '型号 {model} 没有固件基线，不作比较', 'will.install': '用模板 {template} 第 {version} 版安装；磁盘上的内容会丢失', 'will.driver': '由其系统读取每张 GPU',
+  'will.telemetry': '读取其每个部件', 'will.validate': '由节点代理测试；没有代理则跳过', 'will.health': '没有涉及它的未关闭事件', 'will.uncordon': '调度器可以重新使用它',
   'alo.ill': ({ names, n: k, more }) => `其中 ${k} 张 GPU 出错：${names}${more > 0 ? `，另有 ${more} 张` : ''}。`, 'alo.instead': '可改用：{names}。先申请它，再结束此分配并报告问题。', 'alo.said': '使用者报告：{report}',
   'alo.extend': '延长', 'alo.end': '结束', 'alo.again': '重试', 'alo.asked_again': '已再次请求。', 'alo.extend_what': '延长“{what}”', 'alo.extend_to': '设定新的截止时间', 'alo.new_end': '新的截止时间（UTC）', 'alo.extended': '新的截止时间已设定。',
   'alo.end_what': '结束“{what}”？', 'alo.end_now': '结束“{what}”', 'alo.ended': '已结束；其占用的资源正在清理。', 'alo.end_means': '使用者将立即失去全部 {n} 台服务器。其占用的资源经清理和检查后才会给别人。此操作不可撤销。', 'alo.end_pending': '它尚未就绪：将被取消，以后可以重试。', 'alo.report': '硬件有什么问题（可不填；将记为服务器的事件）',

@@ -138,6 +138,26 @@ export function useApi(path, { every = 0 } = {}) {
   return { data: item.data, error: item.error, stale: Boolean(item.error && item.data), reload: () => load(path) };
 }
 
+const PAUSE_MS = 250; // between the last change and the question
+
+/**
+ * The answer of a POST that changes nothing, asked anew when its body changes: { answer, error, asked, asking }. Of several on their way
+ * the last question's counts. A body of null asks nothing.
+ */
+export function useTry(path, body) {
+  const [state, setState] = useState({ asking: true });
+  const question = body ? JSON.stringify(body) : '';
+  useEffect(() => {
+    if (!question) { setState({}); return undefined; }
+    let wanted = true;
+    const take = (next) => { if (wanted) setState(next); };
+    setState((was) => ({ ...was, asking: true }));
+    const timer = setTimeout(() => tryOut(path, body).then((answer) => take({ answer, asked: body }), (error) => take({ error, asked: body })), PAUSE_MS);
+    return () => { wanted = false; clearTimeout(timer); };
+  }, [path, question]);
+  return state;
+}
+
 // ── live stream ──────────────────────────────────────────────────────────────────────────────────────────
 
 const handlers = new Map(); // event → set of functions
@@ -157,6 +177,9 @@ export function useStream(event, fn) {
     return () => set.delete(fn);
   }, [event, fn]);
 }
+
+/** The state of the stream now. */
+export const contact = () => link.state;
 
 /** State of the stream: 'connecting', 'live' or 'lost', and since when. */
 export function useLink() {

@@ -31,22 +31,25 @@ function laddersOf(items) {
   return [...ladders.values()].filter(({ steps }) => RUNGS.some((rung) => steps.has(rung)));
 }
 
+/** Whether a ladder has given its server back: what it has not taken of its rungs is not needed. */
+const endedWell = (newest) => newest.kind === 'uncordon' && newest.state === 'done' && !isDry(newest);
+
 /** Servers down, rungs across, those of any ladder here: where each stands. A rung that its policy has not is left blank. */
 function Matrix({ ladders }) {
   const rungs = RUNGS.filter((rung) => ladders.some(({ steps, newest }) => steps.has(rung) || newest.ladder?.includes(rung)));
   return html`<div class="scroll"><table class="matrix">
   <thead><tr><th>${t('act.server')}</th>${rungs.map((r) => html`<th scope="col">${t(`rung.${r}`)}</th>`)}<th></th></tr></thead>
-  <tbody>${ladders.map(({ server, incident, steps, newest }) => html`<tr>
+  <tbody>${ladders.map(({ server, incident, steps, newest }) => { const rest = endedWell(newest) ? 'unneeded' : 'later'; const why = detailOf(newest) || textOf(newest.sentence, firstSentence(newest.why)); return html`<tr>
     <th scope="row"><a class="mono" href=${href(`servers/${server}`)}>${server}</a>${incident ? html`<a class="dim" href=${href(`incidents/${incident}`)}>${incident}</a>` : newest.prediction ? html`<a class="dim" href=${href('predictions')}>${t('act.foretold')}</a>` : html`<small class="dim">${newest.actor}</small>`}</th>
     ${rungs.map((rung) => {
       const step = steps.get(rung);
       if (!step && newest.ladder && !newest.ladder.includes(rung)) return html`<td class="is-none"></td>`;
-      const [kind, token] = step ? shapeOf(step) : stepShape('later');
-      const text = step ? `${t(`rung.${rung}`)}: ${stateText(step)}` : t(`rung.${rung}`);
-      return html`<td class=${`is-${step ? (isDry(step) && step.state !== 'refused' ? 'dry' : step.state) : 'later'}`}><span class="stop" title=${step ? detailOf(step) || textOf(step.sentence, step.why) : undefined}><${Shape} kind=${kind} token=${token} size=${14} label=${text} /></span></td>`;
+      const [kind, token] = step ? shapeOf(step) : stepShape(rest);
+      const text = step ? `${t(`rung.${rung}`)}: ${stateText(step)}` : `${t(`rung.${rung}`)}: ${t(`act.${rest}`)}`;
+      return html`<td class=${`is-${step ? (isDry(step) && step.state !== 'refused' ? 'dry' : step.state) : rest}`}><span class="stop" title=${step ? detailOf(step) || textOf(step.sentence, step.why) : text}><${Shape} kind=${kind} token=${token} size=${14} label=${text} /></span></td>`;
     })}
-    <td class="now"><span class=${`c-${shapeOf(newest)[1]}`}>${stateText(newest)}</span><small class="dim">${detailOf(newest) || textOf(newest.sentence, firstSentence(newest.why))}</small></td>
-  </tr>`)}</tbody></table></div>`;
+    <td class="now"><span class=${`c-${shapeOf(newest)[1]}`}>${stateText(newest)}</span><small class="dim" title=${why}>${why}</small></td>
+  </tr>`; })}</tbody></table></div>`;
 }
 
 /** A budget: what is used, what is held for approvals, and what is free, as cells that can be counted. */

@@ -6,6 +6,7 @@ import { fmt, name, textOf, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
 import { go, href, setQuery } from '../lib/router.js';
 import { Res, Segments, summaryOf } from '../parts/bits.js';
+import { Workflows } from '../parts/bringup.js';
 import { Config } from '../parts/config.js';
 import { Validations } from '../parts/validation.js';
 import { Maintenance } from '../parts/maintenance.js';
@@ -125,9 +126,11 @@ export function DevicePage({ id, query }) {
       </div>
       <div class="column side">
         ${server.incidents.length + server.actions.length > 0 && html`<${Open} server=${server} />`}
+        ${server.created_at && server.status !== 'ready' && html`<${Workflows} server=${server} />`}
         ${server.parts.length > 0 && html`<${Panel} title=${t('dev.parts')} id="parts"><${Anatomy} parts=${server.parts} picked=${marked} /><//>`}
         <${Forecast} prediction=${prediction} />
         ${server.consoles && html`<${Panel} title=${t('dev.consoles')} id="consoles" flush><table class="table tight"><tbody>${server.consoles.map((c) => html`<tr><td class="dim">${t(`dev.${c.kind}`)}</td><td class="mono">${c.protocol}</td><td class="mono wrap">${c.url ? html`<a href=${c.url} target="_blank" rel="noopener">${c.url}</a>` : c.command ?? (c.enabled ? '–' : t('dev.console_off'))}</td></tr>`)}</tbody></table><//>`}
+        ${server.created_at && server.status === 'ready' && html`<${Workflows} server=${server} />`}
         ${server.created_at && html`<${Config} server=${server.name} part=${part} />`}
         ${server.created_at && html`<${Validations} server=${server.name} />`}
         <${Maintenance} resource=${server.name} />

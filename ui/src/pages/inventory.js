@@ -9,7 +9,7 @@ import { Register, Servers } from '../parts/estate.js';
 import { useMay } from '../parts/ladder.js';
 import { Await } from '../parts/panel.js';
 
-const WAITING = 'servers?status=discovered&limit=1000&fields=id';
+const WAITING = 'servers?status=discovered&limit=1000&fields=id,name';
 const BROKEN = 'servers?status=error&limit=1000&fields=id';
 const OPEN = 'conflicts?status=open&limit=1000&fields=id';
 
@@ -30,7 +30,7 @@ export function InventoryPage({ query }) {
       <div class="ask-for"><button class="btn primary" disabled=${Boolean(denied)} title=${denied ?? undefined} onClick=${() => register({})}>${t('inv.register')}</button>${denied && html`<p class="dim">${denied}</p>`}</div></header>
     <div class="allocations-grid">
       <div class="column"><${Servers} status=${query.get('status') ?? ''} /><${Assets} q=${query.get('q') ?? ''} kind=${query.get('kind') ?? ''} /></div>
-      <div class="column"><${Conflicts} /><${Discovery} onRegister=${register} /></div>
+      <div class="column"><${Conflicts} /><${Discovery} waiting=${new Set(waiting.data?.items.map((s) => s.name))} onRegister=${register} /></div>
     </div>
     ${find && html`<${Register} find=${find} onClose=${() => setFind(null)} onDone=${(server) => { setFind(null); setTold(t('inv.registered', { server: server.name })); }} />`}`}<//>`;
 }

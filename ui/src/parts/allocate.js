@@ -1,44 +1,28 @@
 // The request: what is wanted, and beside it what would be given for it, before anything is.
-import { html, useEffect, useModal, useRef, useState } from '../lib/html.js';
-import { newKey, post, tryOut, useApi } from '../lib/api.js';
+import { html, useModal, useRef, useState } from '../lib/html.js';
+import { newKey, post, useApi, useTry } from '../lib/api.js';
 import { clock } from '../lib/clock.js';
 import { fmt, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
 import { Segments } from './bits.js';
 import { Choice } from './choice.js';
+import { NO_TEMPLATE, Template, installOf, unsaid } from './template.js';
 
 const LASTS = [14_400, 86_400, 259_200, 604_800, 2_592_000, 0];
 const RISKS = ['', '0.5', '0.1', '0.01'];
 const TOGETHER = ['', 'rack', 'rail', 'nvlink'];
 const SPREAD = ['', 'feeds', 'racks'];
-const PAUSE_MS = 250; // between the last change and the question
 const USERS = 200;
 
 /** The body of a request. */
-function bodyOf(f) {
+function bodyOf(f, now = clock.now()) {
   const wish = { [f.of]: Number(f.count) };
   for (const key of ['model', 'pool', 'together', 'spread']) if (f[key]) wish[key] = f[key];
   if (f.risk) wish.max_risk = Number(f.risk);
   return {
-    wish, ...(f.purpose && { purpose: f.purpose }), ...(f.user && { user_id: f.user }), ...(f.team && { team: f.team }),
-    ...(f.lasts > 0 && { end_time: new Date(clock.now() + f.lasts * 1000).toISOString() }),
+    wish, ...(f.of === 'servers' && installOf(f.install)), ...(f.purpose && { purpose: f.purpose }), ...(f.user && { user_id: f.user }), ...(f.team && { team: f.team }),
+    ...(f.lasts > 0 && { end_time: new Date(now + f.lasts * 1000).toISOString() }),
   };
-}
-
-/** What would be given, asked anew when the wish changes; of several answers on their way the last question's counts. */
-function useChoice(form, ready) {
-  const [state, setState] = useState({ asking: true });
-  const { purpose, ...asked } = form; // its words decide nothing
-  const question = ready ? JSON.stringify(asked) : '';
-  useEffect(() => {
-    if (!question) { setState({}); return undefined; }
-    let wanted = true;
-    const take = (next) => { if (wanted) setState(next); };
-    setState((was) => ({ ...was, asking: true }));
-    const timer = setTimeout(() => tryOut('allocations?dry_run=true', bodyOf(asked)).then((choice) => take({ choice, whole: asked.of === 'servers' }), (error) => take(error.body?.choice ? { choice: error.body.choice, none: true } : { error })), PAUSE_MS);
-    return () => { wanted = false; clearTimeout(timer); };
-  }, [question]);
-  return state;
 }
 
 function Select({ id, value, options, onChange }) {
@@ -50,14 +34,18 @@ export function Allocate({ pools, onClose, onDone }) {
   const me = useApi('me').data;
   const others = me?.permissions.includes('users');
   const users = useApi(others ? `users?status=active&limit=${USERS}` : null).data?.items ?? [];
-  const [form, setForm] = useState({ of: 'servers', count: '1', model: '', pool: '', together: '', spread: '', risk: '', lasts: 86_400, purpose: '', user: '', team: '' });
+  const [form, setForm] = useState({ of: 'servers', count: '1', model: '', pool: '', together: '', spread: '', risk: '', lasts: 86_400, purpose: '', user: '', team: '', install: NO_TEMPLATE });
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   const key = useRef(null);
+  const now = useRef(clock.now()).current; // of the questions: time alone asks nothing anew
   const set = (change) => { setError(null); setForm((was) => ({ ...was, ...change })); };
   const teams = (form.user ? users.find((u) => u.username === form.user)?.teams : me?.user?.teams) ?? [];
   const lacks = !me || !(Number(form.count) >= 1) ? 'alo.say_how_many' : !form.user && !me.user ? 'alo.say_whom' : teams.length > 1 && !form.team ? 'alo.say_team' : null;
-  const found = useChoice(form, !lacks);
+  const { asking, answer, error: refused, asked } = useTry('allocations?dry_run=true', lacks ? null : bodyOf({ ...form, purpose: '' }, now)); // its words decide nothing
+  const unfilled = unsaid(refused, form.install);
+  const choice = answer ?? refused?.body?.choice;
+  const found = { choice, whole: Boolean(asked?.wish.servers), none: !answer };
   useKeys({ modal: true, Escape: onClose });
   const typed = (field) => (e) => set({ [field]: e.target.value });
   const send = (event) => {
@@ -83,12 +71,13 @@ export function Allocate({ pools, onClose, onDone }) {
         <div><label for="alo-together">${t('alo.together_in')}</label><${Select} id="alo-together" value=${form.together} options=${words('together', TOGETHER)} onChange=${(together) => set({ together })} /></div>
         <div><label for="alo-spread">${t('alo.spread_over')}</label><${Select} id="alo-spread" value=${form.spread} options=${words('spread', SPREAD)} onChange=${(spread) => set({ spread })} /></div>
       </div>
+      ${form.of === 'servers' && html`<${Template} id="alo-template" value=${form.install} none=${t('alo.no_template')} onChange=${(install) => set({ install })} />`}
       <label for="alo-risk">${t('alo.risk')}</label><${Select} id="alo-risk" value=${form.risk} options=${RISKS.map((r) => [r, r ? t('alo.below', { p: fmt.pct(Number(r)) }) : t('alo.any')])} onChange=${(risk) => set({ risk })} />
     </div>
-    <section class="found" aria-live="polite" aria-busy=${found.asking ? 'true' : 'false'} aria-label=${t('alo.would')}>
-      ${lacks ? html`<p class="dim">${t(lacks)}</p>` : found.error ? html`<p class="c-critical">${found.error.message} ${found.error.hint}</p>` : found.choice ? html`<${Choice} ...${found} />` : html`<p class="dim">${t('load.wait')}</p>`}
+    <section class="found" aria-live="polite" aria-busy=${asking ? 'true' : 'false'} aria-label=${t('alo.would')}>
+      ${lacks ? html`<p class="dim">${t(lacks)}</p>` : unfilled.length > 0 ? html`<p class="dim">${t('tpl.say', { names: unfilled.join(t('fleet.comma')) })}</p>` : refused && !choice ? html`<p class="c-critical">${refused.message} ${refused.hint}</p>` : choice ? html`<${Choice} ...${found} />` : html`<p class="dim">${t('load.wait')}</p>`}
     </section></div>
     ${error && html`<p class="c-critical" role="alert">${error.message} ${error.hint}</p>`}
-    <footer><button type="button" class="btn" onClick=${onClose}>${t('act.back')}</button><button class="btn primary" disabled=${busy || Boolean(lacks) || found.asking || !found.choice || found.none}>${t(`alo.allocate.${form.of}`, { n: Number(form.count) || 0 })}</button></footer>
+    <footer><button type="button" class="btn" onClick=${onClose}>${t('act.back')}</button><button class="btn primary" disabled=${busy || Boolean(lacks) || asking || !answer}>${t(`alo.allocate.${form.of}`, { n: Number(form.count) || 0 })}</button></footer>
   </form></dialog>`;
 }

@@ -4,6 +4,7 @@ import { newKey, post, put, useApi } from '../lib/api.js';
 import { clock } from '../lib/clock.js';
 import { fmt, name, t, textOf } from '../lib/i18n.js';
 import { href } from '../lib/router.js';
+import { Flow } from './flow.js';
 import { useMay } from './ladder.js';
 import { Pages } from './pages.js';
 import { Await, Note, Panel } from './panel.js';
@@ -16,7 +17,6 @@ const FLOWS = 20;
 const PAGE = 10;
 const SOON_MS = 5000; // no event tells what a workflow does
 const SHAPES = { pending: ['acting', 'action'], active: ['ok', 'ok'], completed: ['done', 'out'], failed: ['failed', 'critical'] };
-const STEPS = { pending: ['later', 'out'], running: ['acting', 'action'], completed: ['done', 'ok'], failed: ['failed', 'critical'], skipped: ['skipped', 'out'] };
 const URGENT = ['failed', 'running', 'pending', 'completed'];
 const COLUMNS = 7;
 
@@ -43,26 +43,6 @@ function Servers({ a }) {
   return html`${a.servers.slice(0, NAMED).map((s, k) => html`${k > 0 && ', '}<${Server} id=${s} />`)}${more > 0 && html` <span class="dim num">${t('alo.and_more', { n: more })}</span>`}<br /><span class="dim num">${a.exclusive ? t('alo.whole', { n: a.servers.length, gpus: a.gpu_ids.length }) : t('alo.gpus', { n: a.gpu_ids.length })}</span>`;
 }
 
-const STAGES = { pending: 'pending', running: 'running', success: 'completed', failed: 'failed', timeout: 'failed' };
-
-/** The actions of an installation, in the words of who does them. */
-const Stages = ({ stages }) => html`<ol class="ladder">${stages.map((s) => {
-  const status = STAGES[s.state] ?? 'pending';
-  return html`<li class=${`is-${status}`}><${Shape} kind=${STEPS[status][0]} token=${STEPS[status][1]} label=${t(`alo.step.${status}`)} /><span>${s.name}</span>${s.message && html`<span class="rung-note mono">${s.message}</span>`}</li>`;
-})}</ol>`;
-
-function Flow({ flow: w }) {
-  const [kind, token] = STEPS[w.status];
-  const denied = useMay('allocate');
-  const [told, setTold] = useState('');
-  const again = () => post('workflows/cleanup', { allocation_id: w.allocation_id, server_id: w.server_id }).then(() => setTold(t('alo.asked_again')), (e) => setTold(`${e.message} ${e.hint ?? ''}`));
-  return html`<li><h3><${Shape} kind=${kind} token=${token} size=${12} label=${t(`alo.step.${w.status}`)} /> ${t(`alo.flow.${w.type}`)} <${Server} id=${w.server} />${w.attempt > 1 && html` <span class="dim">${t('act.attempt', { n: w.attempt })}</span>`}</h3>
-    ${w.steps.length > 0 && html`<ol class="ladder">${w.steps.map((s) => html`<li class=${`is-${s.status}`}><${Shape} kind=${STEPS[s.status][0]} token=${STEPS[s.status][1]} label=${t(`alo.step.${s.status}`)} /><span class="rung">${name('rung', s.name)}</span><span class="rung-note">${textOf(s.sentence, s.message) || t(`alo.step.${s.status}`)}${s.stages && html`<${Stages} stages=${s.stages} />`}</span></li>`)}</ol>`}
-    ${w.status_reason && !w.steps.some((s) => s.message && w.status_reason.endsWith(s.message)) && html`<p class="text-2">${reasonOf(w)}</p>`}
-    ${w.type === 'cleanup' && w.status === 'failed' && html`<button class="btn small" disabled=${Boolean(denied)} title=${denied ?? undefined} onClick=${again}>${t('alo.clean_again', { server: w.server })}</button>`}
-    ${told && html`<p class="feedback" role="status">${told}</p>`}</li>`;
-}
-
 /** What is done for an allocation, which of its hardware is ill, and what could be had instead. */
 function Detail({ a }) {
   const answer = useApi(`allocations/${encodeURIComponent(a.id)}/status`, { every: SOON_MS });
@@ -74,7 +54,7 @@ function Detail({ a }) {
       ${a.template && html`<p class="text-2">${t('alo.template', { template: a.template, version: a.template_version })}</p>`}
       ${a.report && html`<p class="text-2">${t('alo.said', { report: a.report })}</p>`}
       ${flows.length === 0 && html`<p class="dim">${t('alo.no_flow')}</p>`}
-      <ul class="flows">${flows.slice(0, FLOWS).map((w) => html`<${Flow} key=${w.id} flow=${w} />`)}</ul>
+      <ul class="flows">${flows.slice(0, FLOWS).map((w) => html`<li key=${w.id}><${Flow} flow=${w} /></li>`)}</ul>
       ${flows.length > FLOWS && html`<p class="dim">${t('more', { n: flows.length - FLOWS })}</p>`}
       <p class="dim mono">${a.id}</p>`;
   }}<//>`;

@@ -1,19 +1,17 @@
 // Servers by the state of their life, and the steps of it that a person takes.
 import { html, useRef, useState } from '../lib/html.js';
 import { newKey, post, remove, useApi } from '../lib/api.js';
-import { clock } from '../lib/clock.js';
-import { fmt, t, textOf } from '../lib/i18n.js';
+import { fmt, t } from '../lib/i18n.js';
 import { setQuery } from '../lib/router.js';
 import { Res, Segments } from './bits.js';
+import { BringUpButton, Life, STATUSES } from './bringup.js';
 import { useMay } from './ladder.js';
 import { useNames } from './maintenance.js';
 import { Pages } from './pages.js';
 import { Note, Panel } from './panel.js';
 import { Question } from './question.js';
-import { Shape } from './status.js';
 
 const PAGE = 20;
-const LIFE = { discovered: ['later', 'warning'], provisioning: ['acting', 'action'], ready: ['ok', 'ok'], error: ['failed', 'critical'], retired: ['out', 'out'] };
 
 function Retire({ server, onClose, onDone }) {
   return html`<${Question} id="retire" title=${t('inv.retire_what', { server: server.name })} button=${t('inv.retire_now', { server: server.name })} onClose=${onClose} onDone=${onDone} send=${() => remove(`servers/${encodeURIComponent(server.id)}`)}>
@@ -24,18 +22,17 @@ function Row({ server: s }) {
   const denied = useMay('inventory');
   const [told, setTold] = useState('');
   const [asking, setAsking] = useState(false);
-  const [kind, token] = LIFE[s.status];
   const validate = () => post('workflows', { type: 'validate', server_id: s.id }).then(() => setTold(t('inv.validating')), (e) => setTold(`${e.message} ${e.hint ?? ''}`));
   const off = { disabled: Boolean(denied), title: denied ?? undefined };
   return html`<tr class="row"><td><${Res} id=${s.name} /><br /><span class="dim">${s.model || '–'}</span></td><td class="mono">${s.serial_number || '–'}</td>
-    <td class="wrap"><span class=${`c-${token}`}><${Shape} kind=${kind} token=${token} size=${11} /> ${t(`inv.is.${s.status}`)}</span>${s.status_since && html` <span class="dim num">${t('alo.for', { age: fmt.dur((clock.now() - Date.parse(s.status_since)) / 1000) })}</span>`}${s.status_reason && html`<br /><span class="text-2">${textOf(s.status_sentence, s.status_reason)}</span>`}${s.hold && html`<br /><span class="c-warning">${t('inv.held', { why: s.hold, who: s.hold_by })}</span>`}</td>
+    <td class="wrap"><${Life} server=${s} /></td>
     <td>${s.pool}<br /><span class="dim">${s.place?.rack ?? ''}</span></td>
-    <td class="does">${['discovered', 'error', 'ready'].includes(s.status) && html`<button class="btn small" ...${off} onClick=${validate}>${t('inv.validate')}</button>`}${['ready', 'error'].includes(s.status) && html` <button class="btn small" ...${off} onClick=${() => setAsking(true)}>${t('inv.retire')}</button>`}
+    <td class="does">${['discovered', 'error'].includes(s.status) && html`<${BringUpButton} server=${s.name} status=${s.status} onBegun=${setTold} /> `}${['discovered', 'error', 'ready'].includes(s.status) && html`<button class="btn small" ...${off} onClick=${validate}>${t('inv.validate')}</button>`}${['ready', 'error'].includes(s.status) && html` <button class="btn small" ...${off} onClick=${() => setAsking(true)}>${t('inv.retire')}</button>`}
       ${told && html`<p class="feedback" role="status">${told}</p>`}${asking && html`<${Retire} server=${s} onClose=${() => setAsking(false)} onDone=${() => { setAsking(false); setTold(t('inv.retired')); }} />`}</td></tr>`;
 }
 
 /** The servers of a state, or all that are not retired. */
-export const Servers = ({ status }) => html`<${Panel} title=${t('inv.servers')} id="servers" flush aside=${html`<${Segments} label=${t('inv.state')} value=${status} options=${[['', t('inv.all')], ...Object.keys(LIFE).map((s) => [s, t(`inv.is.${s}`)])]} onChange=${(s) => setQuery({ status: s || null })} />`}>
+export const Servers = ({ status }) => html`<${Panel} title=${t('inv.servers')} id="servers" flush aside=${html`<${Segments} label=${t('inv.state')} value=${status} options=${[['', t('inv.all')], ...STATUSES.map((s) => [s, t(`inv.is.${s}`)])]} onChange=${(s) => setQuery({ status: s || null })} />`}>
   <${Pages} key=${status} path=${`servers?limit=${PAGE}&sort=${status ? '-status_since' : 'name'}${status ? `&status=${status}` : ''}`} height=${200} more="agt.more">${({ items }, first) => (items.length === 0 ? first && html`<${Note} title=${t('inv.none')} />` : html`<div class="scroll"><table class="table tight allocations">
     ${first && html`<thead><tr><th>${t('inv.server')}</th><th>${t('inv.serial')}</th><th>${t('inv.state')}</th><th>${t('inv.pool')}</th><th aria-label=${t('alo.do')}></th></tr></thead>`}<tbody>${items.map((s) => html`<${Row} key=${s.id} server=${s} />`)}</tbody></table></div>`)}<//><//>`;
 

@@ -61,7 +61,7 @@ export const Blast = ({ of }) => html`<p class="blast"><b>${t('blast.title')}</b
 const MOST_JOBS = 4;
 
 /** Whether this person may act now, and if not, why. */
-const WHO = { assign: 'admins', enrol: 'engineers', allocate: 'engineers', inventory: 'engineers' };
+const WHO = { assign: 'admins', enrol: 'engineers', operate: 'engineers', allocate: 'engineers', inventory: 'engineers' };
 
 export function useMay(right) {
   const me = useApi('me').data;

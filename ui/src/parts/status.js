@@ -44,7 +44,7 @@ export function StateTag({ state, text }) {
 /** The shape of an incident's severity; error and critical look alike on purpose. */
 export const severityKind = (severity) => (severity === 'critical' || severity === 'error' ? 'critical' : severity === 'warning' ? 'warning' : 'ok');
 
-const STEP = { proposed: ['waiting', 'text'], approved: ['acting', 'action'], verifying: ['acting', 'action'], unknown: ['unknown', 'critical'], refused: ['skipped', 'out'], done: ['done', 'ok'], failed: ['failed', 'critical'], waiting: ['waiting', 'warning'], running: ['acting', 'action'], skipped: ['skipped', 'out'], later: ['later', 'out'], unneeded: ['later', 'out'], person: ['person', 'text'], cancelled: ['failed', 'out'], quarantined: ['out', 'out'] };
+const STEP = { proposed: ['waiting', 'text'], approved: ['acting', 'action'], verifying: ['acting', 'action'], unknown: ['unknown', 'critical'], refused: ['skipped', 'out'], done: ['done', 'ok'], failed: ['failed', 'critical'], waiting: ['waiting', 'warning'], running: ['acting', 'action'], skipped: ['skipped', 'out'], later: ['later', 'out'], unneeded: ['skipped', 'out'], person: ['person', 'text'], cancelled: ['failed', 'out'], quarantined: ['out', 'out'] };
 
 /** Shape and colour token of a step of the ladder. */
 export const stepShape = (state) => STEP[state] ?? STEP.later;
