@@ -85,7 +85,9 @@ type world struct {
 	via     *job         // whose end is told now
 	next    int          // number of the next job
 	murmurs int          // occasions of noise so far
+	mute    string       // a source of which nothing arrives
 	cases   []*Case
+	again   *replay       // where a fault is played again for Best
 	below   map[int][]int // by switch: what hangs on it
 }
 
@@ -140,7 +142,12 @@ func (w *world) span(lo, hi float64) float64 { return lo + (hi-lo)*w.rng.Float64
 // about is a wait around a mean, in seconds.
 func (w *world) about(mean float64) float64 { return mean * (0.3 + 0.7*w.rng.ExpFloat64()) }
 
-func (w *world) pick(list []int) int { return list[w.rng.IntN(len(list))] }
+func (w *world) pick(list []int) int {
+	if w.again != nil && has(list, w.again.root) {
+		return w.again.root
+	}
+	return list[w.rng.IntN(len(list))]
+}
 
 // some returns the parts of a list that a chance falls on, at least one.
 func (w *world) some(list []int, p float64) []int {
@@ -161,7 +168,9 @@ func (w *world) sees(symptom string, p float64) bool {
 	m, ok := w.hyper.sure[symptom]
 	if !ok {
 		m = w.span(0.5, 1.1)
-		w.hyper.sure[symptom] = m
+		if w.again == nil {
+			w.hyper.sure[symptom] = m
+		}
 	}
 	return w.p(p * m)
 }
@@ -171,7 +180,9 @@ func (w *world) lag(source string) float64 {
 	m, ok := w.hyper.lag[source]
 	if !ok {
 		m = math.Exp(w.span(math.Log(0.3), math.Log(4)))
-		w.hyper.lag[source] = m
+		if w.again == nil {
+			w.hyper.lag[source] = m
+		}
 	}
 	return m
 }
@@ -189,7 +200,9 @@ func (w *world) monitored(source, typ string) bool {
 			p = 0
 		}
 		b = w.p(p)
-		w.hyper.blind[key] = b
+		if w.again == nil {
+			w.hyper.blind[key] = b
+		}
 	}
 	return !b
 }
@@ -669,7 +682,9 @@ func (w *world) severity(what string, of ...schemas.Severity) schemas.Severity {
 	s, ok := w.hyper.sev[what]
 	if !ok {
 		s = of[w.rng.IntN(len(of))]
-		w.hyper.sev[what] = s
+		if w.again == nil {
+			w.hyper.sev[what] = s
+		}
 	}
 	return s
 }
