@@ -60,7 +60,7 @@ func storms(ctx context.Context, o StormsOptions, out io.Writer) (map[cell]*scor
 	var rows []string
 	var missed []miss
 	var best []beside
-	observers := map[string]*stormgen.Observer{}
+	known := map[string]*observers{}
 	add := func(st *stormgen.Storm, site string, seed uint64, half stormgen.Half) error {
 		sum, err := o.judge(st)
 		if err != nil {
@@ -76,10 +76,10 @@ func storms(ctx context.Context, o StormsOptions, out io.Writer) (map[cell]*scor
 			}
 		}
 		if o.Best > 0 {
-			if observers[site] == nil {
-				observers[site] = stormgen.NewObserver(o.Best)
+			if known[site] == nil {
+				known[site] = newObservers(o.Best)
 			}
-			best = append(best, besides(st, observers[site], miss{shape: site, profile: p, seed: seed, half: half}, sum.Rows)...)
+			best = append(best, besides(st, known[site], miss{shape: site, profile: p, seed: seed, half: half}, sum.Rows)...)
 		}
 		for _, c := range []cell{{p, half}, {"all", half}} {
 			if sums[c] == nil {

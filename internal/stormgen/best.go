@@ -31,17 +31,24 @@ type Best struct {
 
 // Observer says of the faults of storms over one site what could be known of them at best.
 type Observer struct {
-	samples int
-	list    []Scenario
-	weight  []float64
-	tells   []map[tells]bool
+	samples  int
+	stranger bool
+	list     []Scenario
+	weight   []float64
+	tells    []map[tells]bool
 }
 
 // tells is something that a scenario may show, on whatever part.
 type tells struct{ source, typ, code string }
 
 // replay plays a fault again, with a root where there is a choice.
-type replay struct{ root int }
+type replay struct {
+	root     int
+	stranger bool // whose samples have habits of their own
+}
+
+// keeps tells whether habits that are found are those of all that follows.
+func (r *replay) keeps() bool { return r == nil || r.stranger }
 
 // The figures of an estimate from samples.
 const (
@@ -61,8 +68,10 @@ var edges = []float64{-100, -30, -10, -3, -1, -0.3, 0.3, 1, 3, 10, 30, 60, 100, 
 
 // NewObserver returns an observer of the storms over one site that takes so many samples of each cause. It does not know which
 // profile or half a storm was drawn of: a scenario is as likely as over all of them.
-func NewObserver(samples int) *Observer {
-	o := &Observer{samples: max(samples, pilots)}
+// A stranger does not know either what is peculiar to the storm: how surely and how late its sources tell, what is not watched, and
+// over which network agents are reached.
+func NewObserver(samples int, stranger bool) *Observer {
+	o := &Observer{samples: max(samples, pilots), stranger: stranger}
 	all := Scenarios()
 	for i := range all {
 		if all[i].Fault != Unknown {
@@ -94,7 +103,7 @@ func (o *Observer) learn(p *plant) {
 		for n := range 40 {
 			rng := rand.New(rand.NewPCG(uint64(n), 0x0b5e)) //nolint:gosec // a drawing
 			w := newWorld(p, rng)
-			w.again = &replay{-1}
+			w.again = &replay{root: -1}
 			w.crowd()
 			if w.play(&o.list[k], w.busy(2), -1) == nil {
 				continue
@@ -169,7 +178,7 @@ func (h *history) add(ev *schemas.Event, seen, said float64) {
 	h.list = append(h.list, heard{s, seen - h.first, sort.SearchFloat64s(edges, said-h.began), ev.Severity.Rank() >= 1})
 }
 
-// cause is a scenario at a root, with what samples of it told.
+// cause is a scenario at a root.
 type cause struct {
 	*Scenario
 
@@ -177,12 +186,25 @@ type cause struct {
 	prior          float64
 	name           string
 	accept, silent []string
-	n              int
-	signs          map[sign]*frequency
-	order          []sign    // of signs, as they were met
-	own            frequency // that its own server tells of a job's end
-	kinds          map[tells]*frequency
+	views          [4]view   // by how the network is used, where that is not known; else the first
 	at             []float64 // log-likelihood, by moment
+}
+
+// view is what samples of a cause told, on a site of the same kind of network.
+type view struct {
+	n     int
+	signs map[sign]*frequency
+	order []sign // as they were met
+	kinds map[tells]*frequency
+	own   frequency // that its own server tells of a job's end
+}
+
+// n returns how many samples there are.
+func (c *cause) n() (n int) {
+	for i := range c.views {
+		n += c.views[i].n
+	}
+	return n
 }
 
 // ended tells when a part of a server first told of a job's end.
@@ -258,10 +280,10 @@ func (o *Observer) best(st *Storm, f *Fault, k *Case) Best {
 	for _, c := range causes {
 		top = max(top, c.prior+c.at[last])
 	}
-	causes = slices.DeleteFunc(causes, func(c *cause) bool { return c.n == 0 || c.prior+c.at[last] < top-hopeless })
+	causes = slices.DeleteFunc(causes, func(c *cause) bool { return c.n() == 0 || c.prior+c.at[last] < top-hopeless })
 	if len(causes) > 1 {
 		for _, c := range causes {
-			t.sample(c, t.samples-c.n)
+			t.sample(c, t.samples-c.n())
 			t.weigh(c)
 		}
 	}
@@ -319,7 +341,7 @@ func (t *trial) world(of *world, f *Fault) {
 		plant: of.plant, rng: rand.New(rand.NewPCG(uint64(f.Start.UnixNano()), uint64(t.k.n))), //nolint:gosec // a drawing
 		st: make([]state, len(of.st)), port: make([]bool, len(of.links)), why: make([]int, len(of.links)), cutl: make([]int, len(of.links)),
 		held: map[int][]said{}, log: map[logOf]float64{}, cond: map[condition][]raised{}, on: map[int]*job{}, below: map[int][]int{},
-		hyper: of.hyper, next: of.next, mute: of.mute, again: &replay{-1},
+		hyper: of.hyper, next: of.next, mute: of.mute, again: &replay{root: -1, stranger: t.stranger},
 	}
 	t.fresh = make([]state, len(of.st))
 	for i := range of.st {
@@ -338,6 +360,9 @@ func (t *trial) reset() {
 	clear(w.log)
 	clear(w.cond)
 	clear(w.on)
+	if t.stranger {
+		w.habits()
+	}
 	w.tasks, w.out, w.jobs, w.cases, w.via, w.now = w.tasks[:0], w.out[:0], w.jobs[:0], w.cases[:0], nil, t.k.start
 	for i := range t.k.jobs {
 		j := t.k.jobs[i]
@@ -390,7 +415,7 @@ func (t *trial) causes() (out []*cause) {
 					continue
 				}
 				place[[2]int{k, root}] = true
-				c := &cause{Scenario: s, near: near, root: root, signs: map[sign]*frequency{}, kinds: map[tells]*frequency{}}
+				c := &cause{Scenario: s, near: near, root: root}
 				if truly && root == t.k.root {
 					c.Scenario, found = t.k.Scenario, true
 				}
@@ -405,7 +430,7 @@ func (t *trial) causes() (out []*cause) {
 	}
 	if !found {
 		out = append(out, &cause{
-			Scenario: t.k.Scenario, near: t.k.near, root: t.k.root, signs: map[sign]*frequency{}, kinds: map[tells]*frequency{},
+			Scenario: t.k.Scenario, near: t.k.near, root: t.k.root,
 			prior: math.Log(1 / (float64(len(t.list)) * total)),
 		})
 	}
@@ -523,7 +548,7 @@ func (t *trial) sample(c *cause, n int) {
 		if len(h.list) == 0 {
 			continue
 		}
-		if c.n == 0 {
+		if c.name == "" {
 			c.name = k.id
 			if c.name == "" {
 				c.name = t.w.parts[k.root].id
@@ -536,24 +561,38 @@ func (t *trial) sample(c *cause, n int) {
 				c.silent = append(c.silent, b.Resource)
 			}
 		}
-		c.n++
+		v := &c.views[t.network()]
+		if v.n++; v.signs == nil {
+			v.signs = map[sign]*frequency{}
+		}
 		if at, ok := t.w.ended(&h, c.near); ok {
-			c.own.n++
-			c.own.arrived = append(c.own.arrived, at)
+			v.own.n++
+			v.own.arrived = append(v.own.arrived, at)
 		}
 		for i := range h.list {
 			x := &h.list[i]
-			f := c.signs[x.sign]
+			f := v.signs[x.sign]
 			if f == nil {
 				f = &frequency{bins: make([]int, len(edges)+1)}
-				c.signs[x.sign] = f
-				c.order = append(c.order, x.sign)
+				v.signs[x.sign] = f
+				v.order = append(v.order, x.sign)
 			}
 			f.n++
 			f.bins[x.bin]++
 			f.arrived = append(f.arrived, x.arrived)
 		}
 	}
+}
+
+// network is how the network of a sample is used: what hangs together in all signs.
+func (t *trial) network() (k int) {
+	if t.stranger && t.w.hyper.inBand {
+		k |= 1
+	}
+	if t.stranger && t.w.hyper.nicBy == schemas.SourceKmsg {
+		k |= 2
+	}
+	return k
 }
 
 // overhear returns what arrived of the fault in a sample.
@@ -588,20 +627,34 @@ func (t *trial) overhear() (h history) {
 // weigh estimates how likely what came and did not come is under a cause, at each moment.
 func (t *trial) weigh(c *cause) {
 	c.at = make([]float64, len(t.moments))
-	if c.n == 0 {
-		for i := range c.at {
-			c.at[i] = math.Inf(-1)
-		}
-		return
+	total := float64(c.n())
+	for i := range c.at {
+		c.at[i] = math.Inf(-1)
 	}
-	clear(c.kinds)
-	for _, s := range c.order {
-		f := c.signs[s]
+	for k := range c.views {
+		v := &c.views[k]
+		if v.n == 0 {
+			continue
+		}
+		for i, x := range t.likelihood(c, v) {
+			x += math.Log(float64(v.n) / total)
+			top := max(x, c.at[i])
+			c.at[i] = top + math.Log(math.Exp(x-top)+math.Exp(c.at[i]-top))
+		}
+	}
+}
+
+// likelihood is that of one view.
+func (t *trial) likelihood(c *cause, v *view) []float64 {
+	sum := make([]float64, len(t.moments))
+	v.kinds = map[tells]*frequency{}
+	for _, s := range v.order {
+		f := v.signs[s]
 		slices.Sort(f.arrived)
-		k := c.kinds[s.tells]
+		k := v.kinds[s.tells]
 		if k == nil {
 			k = &frequency{bins: make([]int, len(edges)+1)}
-			c.kinds[s.tells] = k
+			v.kinds[s.tells] = k
 		}
 		k.n += f.n
 		k.of++
@@ -609,51 +662,52 @@ func (t *trial) weigh(c *cause) {
 			k.bins[b] += n
 		}
 	}
-	m := float64(c.n)
-	for _, s := range c.order {
-		f := c.signs[s]
-		k := c.kinds[s.tells]
+	m := float64(v.n)
+	for _, s := range v.order {
+		f := v.signs[s]
+		k := v.kinds[s.tells]
 		weight := min(1, crowded/float64(k.of))
 		share := (float64(f.n) + kin*float64(k.n)/float64(k.of)/m + pseudo) / (m + kin + 2*pseudo)
 		x := t.has[s]
 		for i, at := range t.moments {
 			if x != nil && x.arrived <= at {
-				c.at[i] += weight * (math.Log(share) + f.when(x.bin, k))
+				sum[i] += weight * (math.Log(share) + f.when(x.bin, k))
 				continue
 			}
 			by := float64(sort.SearchFloat64s(f.arrived, at+1e-9)) / float64(f.n)
-			c.at[i] += weight * math.Log(1-share*by)
+			sum[i] += weight * math.Log(1-share*by)
 		}
 	}
-	slices.Sort(c.own.arrived)
+	slices.Sort(v.own.arrived)
 	own, spoke := t.w.ended(&t.heard, c.near)
 	for i, at := range t.moments {
-		share := min(1, max(impossible, float64(c.own.n)/m))
+		share := min(1, max(impossible, float64(v.own.n)/m))
 		if spoke && own <= at {
-			c.at[i] += math.Log(share)
+			sum[i] += math.Log(share)
 		} else {
-			by := float64(sort.SearchFloat64s(c.own.arrived, at+1e-9)) / m
-			c.at[i] += math.Log(max((1 - by), pseudo/(m+2*pseudo)))
+			by := float64(sort.SearchFloat64s(v.own.arrived, at+1e-9)) / m
+			sum[i] += math.Log(max((1 - by), pseudo/(m+2*pseudo)))
 		}
 	}
 	for k := range t.heard.list {
 		x := &t.heard.list[k]
 		s := x.sign
-		if c.signs[s] == nil {
+		if v.signs[s] == nil {
 			// No sample had it. So it is not of this cause, unless those of its kind are seldom.
 			share := 0.0
-			if k := c.kinds[s.tells]; k != nil {
+			if k := v.kinds[s.tells]; k != nil {
 				share = float64(k.n) / float64(k.of) / m
 				share *= math.Pow(max(0, 1-share), m)
 			}
 			never := math.Log(max(share, impossible) / float64(len(edges)+1))
 			for i, at := range t.moments {
 				if x.arrived <= at {
-					c.at[i] += never
+					sum[i] += never
 				}
 			}
 		}
 	}
+	return sum
 }
 
 // when is the log of the share of the samples with a sign that had it at such a time.

@@ -12,7 +12,7 @@ func over(t *testing.T, samples int, o Options) (list []Best, of []Fault) {
 	o.Replay = true
 	for _, shape := range []string{"tiny", "four-feeds", "one-feed"} {
 		st := drawn(t, shape, o)
-		for _, b := range NewObserver(samples).Best(st) {
+		for _, b := range NewObserver(samples, false).Best(st) {
 			list = append(list, b)
 			for i := range st.Truth.Incidents {
 				if st.Truth.Incidents[i].ID == b.Fault {
@@ -68,7 +68,7 @@ func TestAStormIsTheSameWhereItIsKept(t *testing.T) {
 	plain := drawn(t, "tiny", o)
 	o.Replay = true
 	kept := drawn(t, "tiny", o)
-	a, b := NewObserver(20), NewObserver(20)
+	a, b := NewObserver(20, true), NewObserver(20, true)
 	if list := a.Best(plain); list != nil {
 		t.Errorf("of a storm that was not kept: %v", list)
 	}

@@ -119,13 +119,7 @@ func newWorld(p *plant, rng *rand.Rand) *world {
 		why: make([]int, len(p.links)), cutl: make([]int, len(p.links)),
 		held: map[int][]said{}, log: map[logOf]float64{}, cond: map[condition][]raised{}, on: map[int]*job{}, below: map[int][]int{},
 	}
-	w.hyper = hyper{
-		sure: map[string]float64{}, lag: map[string]float64{}, blind: map[string]bool{}, sev: map[string]schemas.Severity{},
-		inBand: w.p(0.5), nicBy: schemas.SourceGNMI, slow: w.span(0.5, 1.8), kW: rng.Float64(),
-	}
-	if w.p(0.5) {
-		w.hyper.nicBy = schemas.SourceKmsg
-	}
+	w.habits()
 	for i := range w.st {
 		w.st[i].poll = 30 * rng.Float64()
 		if p.parts[i].kind == schemas.KindBMC {
@@ -133,6 +127,17 @@ func newWorld(p *plant, rng *rand.Rand) *world {
 		}
 	}
 	return w
+}
+
+// habits draws what differs from storm to storm.
+func (w *world) habits() {
+	w.hyper = hyper{
+		sure: map[string]float64{}, lag: map[string]float64{}, blind: map[string]bool{}, sev: map[string]schemas.Severity{},
+		inBand: w.p(0.5), nicBy: schemas.SourceGNMI, slow: w.span(0.5, 1.8), kW: w.rng.Float64(),
+	}
+	if w.p(0.5) {
+		w.hyper.nicBy = schemas.SourceKmsg
+	}
 }
 
 func (w *world) p(p float64) bool { return w.rng.Float64() < p }
@@ -168,7 +173,7 @@ func (w *world) sees(symptom string, p float64) bool {
 	m, ok := w.hyper.sure[symptom]
 	if !ok {
 		m = w.span(0.5, 1.1)
-		if w.again == nil {
+		if w.again.keeps() {
 			w.hyper.sure[symptom] = m
 		}
 	}
@@ -180,7 +185,7 @@ func (w *world) lag(source string) float64 {
 	m, ok := w.hyper.lag[source]
 	if !ok {
 		m = math.Exp(w.span(math.Log(0.3), math.Log(4)))
-		if w.again == nil {
+		if w.again.keeps() {
 			w.hyper.lag[source] = m
 		}
 	}
@@ -200,7 +205,7 @@ func (w *world) monitored(source, typ string) bool {
 			p = 0
 		}
 		b = w.p(p)
-		if w.again == nil {
+		if w.again.keeps() {
 			w.hyper.blind[key] = b
 		}
 	}
@@ -682,7 +687,7 @@ func (w *world) severity(what string, of ...schemas.Severity) schemas.Severity {
 	s, ok := w.hyper.sev[what]
 	if !ok {
 		s = of[w.rng.IntN(len(of))]
-		if w.again == nil {
+		if w.again.keeps() {
 			w.hyper.sev[what] = s
 		}
 	}
