@@ -22,7 +22,8 @@ type Best struct {
 	Right    bool
 	// P is the probability that it gives to being right; the mean over many faults is how often it is.
 	P float64
-	// Stable is the time, in seconds from the first event of severity error or critical, from which it names what it names in the end.
+	// Stable is the time, in seconds from the first event of severity error or critical, from which it names what it names in the
+	// end, which it does from even odds on.
 	Stable float64
 	// Rival is the likeliest scenario that Resource is not accepted of.
 	Rival  string
@@ -58,6 +59,7 @@ const (
 	impossible = 1e-6 // a chance that is none; there are other faults beside this one
 	kin        = 10.0 // samples that the others of the same kind are worth
 	crowded    = 8.0  // signs of one kind that count in full: more hang together, and their estimates err alike
+	told       = 0.5  // what is less likely is named nowhere before the end
 	tries      = 24   // by which it is found what breaks near a server
 	nearest    = 6    // servers that are asked
 	manyMoment = 24
@@ -394,8 +396,8 @@ func (t *trial) causes() (out []*cause) {
 	found := false
 	for k := range t.list {
 		s := &t.list[k]
-		truly := s.Name == t.k.Name
-		if t.weight[k] == 0 || !truly && !t.could(k) {
+		same := s.Name == t.k.Name
+		if t.weight[k] == 0 || !same && !t.could(k) {
 			continue
 		}
 		for _, near := range t.around() {
@@ -407,7 +409,7 @@ func (t *trial) causes() (out []*cause) {
 					ids[c.root] = c.id
 				}
 			}
-			if truly && near == t.k.near && roots[t.k.root] == 0 {
+			if same && near == t.k.near && roots[t.k.root] == 0 {
 				roots[t.k.root], ids[t.k.root] = 1, t.k.id
 			}
 			for _, root := range slices.Sorted(maps.Keys(roots)) {
@@ -416,12 +418,12 @@ func (t *trial) causes() (out []*cause) {
 				}
 				place[[2]int{k, root}] = true
 				c := &cause{Scenario: s, near: near, root: root}
-				if truly && root == t.k.root {
+				if same && root == t.k.root {
 					c.Scenario, found = t.k.Scenario, true
 				}
-				many := w.nears(root)
+				many := len(w.serversOf(root))
 				if ids[root] != "" {
-					many = len(w.jobServers(t.k.jobs, near))
+					many = len(withRank(t.k.jobs, near))
 				}
 				c.prior = math.Log(t.weight[k] / sum * float64(roots[root]) / tries * float64(max(1, many)) / total)
 				out = append(out, c)
@@ -524,10 +526,8 @@ func (p *plant) hang(sw int, seen map[int]bool) (out []int) {
 	return out
 }
 
-// nears returns near how many servers a part may break.
-func (p *plant) nears(root int) int { return len(p.serversOf(root)) }
-
-func (w *world) jobServers(jobs []job, near int) []int {
+// withRank returns the servers of the job that runs on one.
+func withRank(jobs []job, near int) []int {
 	for i := range jobs {
 		if slices.Contains(jobs[i].servers, near) {
 			return jobs[i].servers
@@ -699,7 +699,7 @@ func (t *trial) likelihood(c *cause, v *view) []float64 {
 				share = float64(k.n) / float64(k.of) / m
 				share *= math.Pow(max(0, 1-share), m)
 			}
-			never := math.Log(max(share, impossible) / float64(len(edges)+1))
+			never := math.Log(max(share, impossible, math.Exp(-m)) / float64(len(edges)+1))
 			for i, at := range t.moments {
 				if x.arrived <= at {
 					sum[i] += never
@@ -785,7 +785,7 @@ func (t *trial) verdict(f *Fault, causes []*cause) Best {
 		for _, v := range value {
 			best = max(best, v)
 		}
-		if value[b.Resource] < best-1e-9 {
+		if value[b.Resource] < best-1e-9 || value[b.Resource] < told {
 			break
 		}
 	}
