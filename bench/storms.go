@@ -37,6 +37,7 @@ type StormsOptions struct {
 	Method   string   // of solver.Methods; "" is the default
 	Misses   int      // how many faults that were missed to list
 	Alone    bool     // each fault by itself: what grouping could reach at best
+	Best     int      // samples of each cause by which it is reckoned what could be known at best; 0: it is not
 	JSON     bool
 }
 
@@ -58,6 +59,8 @@ func storms(ctx context.Context, o StormsOptions, out io.Writer) (map[cell]*scor
 	sums := map[cell]*score.Sum{}
 	var rows []string
 	var missed []miss
+	var best []beside
+	known := map[string]*observers{}
 	add := func(st *stormgen.Storm, site string, seed uint64, half stormgen.Half) error {
 		sum, err := o.judge(st)
 		if err != nil {
@@ -71,6 +74,12 @@ func storms(ctx context.Context, o StormsOptions, out io.Writer) (map[cell]*scor
 			if r.Scored && !r.Hit {
 				missed = append(missed, miss{site, p, seed, half, r})
 			}
+		}
+		if o.Best > 0 {
+			if known[site] == nil {
+				known[site] = newObservers(o.Best)
+			}
+			best = append(best, besides(st, known[site], miss{shape: site, profile: p, seed: seed, half: half}, sum.Rows)...)
 		}
 		for _, c := range []cell{{p, half}, {"all", half}} {
 			if sums[c] == nil {
@@ -91,7 +100,7 @@ func storms(ctx context.Context, o StormsOptions, out io.Writer) (map[cell]*scor
 	if o.JSON {
 		return sums, writeJSON(out, rows, sums)
 	}
-	return sums, writeTable(out, rows, sums, missed, o)
+	return sums, writeTable(out, rows, sums, missed, best, o)
 }
 
 // read hands out the storms of folders.
@@ -152,7 +161,7 @@ func (o *StormsOptions) draw(ctx context.Context, add func(*stormgen.Storm, stri
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				opts := stormgen.Options{Seed: o.First + uint64(i), Profile: p, Half: half, Faults: cmp.Or(o.Faults, 6), Only: o.Only, Perturb: disturb}
+				opts := stormgen.Options{Seed: o.First + uint64(i), Profile: p, Half: half, Faults: cmp.Or(o.Faults, 6), Only: o.Only, Perturb: disturb, Replay: o.Best > 0}
 				st, err := stormgen.Draw(site.Topology, opts)
 				if err != nil {
 					return fmt.Errorf("%w: %w", usage.Err, err)
@@ -253,7 +262,7 @@ func number(v float64, digits int) string {
 	return fmt.Sprintf("%.*f", digits, v)
 }
 
-func writeTable(out io.Writer, rows []string, sums map[cell]*score.Sum, missed []miss, o StormsOptions) error {
+func writeTable(out io.Writer, rows []string, sums map[cell]*score.Sum, missed []miss, best []beside, o StormsOptions) error {
 	var b strings.Builder
 	b.WriteString("| profile | half | faults | top-1 | top-3 | class | B³ F1 | false | /1000 noise | fragments | merges |" +
 		" detect p50 s | root p50 s | root p95 s | ECE | Brier | unknown told | of kind unknown: n | said | right | lines | CPU s/M |\n|" +
@@ -303,6 +312,9 @@ func writeTable(out io.Writer, rows []string, sums map[cell]*score.Sum, missed [
 			fmt.Fprintf(&b, "| %s | %s | %d | %s | %s | %s | %s | %s | %.2f |\n", m.shape, m.profile, m.seed, r.Start.Format("01-02T15:04:05"),
 				r.Scenario, r.Resource, cmp.Or(r.Named, "nothing"), r.NamedResource, r.Confidence)
 		}
+	}
+	if o.Best > 0 {
+		writeBest(&b, best, o.Misses)
 	}
 	_, err := io.WriteString(out, b.String())
 	return err

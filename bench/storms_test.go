@@ -137,3 +137,17 @@ func TestFaultsAreJudgedAlone(t *testing.T) {
 		t.Errorf("%d lines, in the storms %d", a.Lines, w.Lines)
 	}
 }
+
+// Beside each kind of fault stands what could be known of it at best, and what is worth looking at is listed.
+func TestFaultsStandBesideWhatCouldBeKnown(t *testing.T) {
+	o := StormsOptions{Shapes: "tiny", Profiles: []string{"easy"}, Only: []string{"GPU memory fails"}, Faults: 2, First: 3, Best: 12, Misses: 5, Alone: true}
+	var table bytes.Buffer
+	if _, err := storms(t.Context(), o, &table); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"| at best | expected | stranger |", "| all | tuned | 2 | 1.000 | 1.000 |", "| GPU memory fails | tuned | 2 |", "| at best after s |"} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("the table does not say %q:\n%s", want, table.String())
+		}
+	}
+}

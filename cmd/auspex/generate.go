@@ -193,6 +193,7 @@ func benchStormsCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Perturb, "perturb", "", "what goes wrong on the way, with commas: lost, twice, late, clocks, links, blind, all")
 	c.Flags().StringVar(&o.Method, "method", solver.Methods()[0], "how causes are found: "+strings.Join(solver.Methods(), ", "))
 	c.Flags().BoolVar(&o.Alone, "alone", false, "play each fault by itself: what is wrong then too was not lost to noise or to another fault")
+	c.Flags().IntVar(&o.Best, "best", 0, "reckon what could be known of each fault at best, from so many `samples` of each cause")
 	c.Flags().IntVar(&o.Misses, "misses", 0, "list so many faults whose cause was not found")
 	c.Flags().StringVarP(&format, "output", "o", "table", "table or json")
 	return c

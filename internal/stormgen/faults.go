@@ -50,6 +50,8 @@ type Case struct {
 	lasts     float64 // seconds until somebody mends it
 	repeatOf  int     // a case, or -1
 	workloads []string
+	near      int
+	jobs      []job // that ran when it began
 }
 
 func (k *Case) workload(id string) {
@@ -685,6 +687,13 @@ func (w *world) linkNear(near int) (l, port, nic int) {
 		return -1, -1, -1
 	}
 	x := list[w.rng.IntN(len(list))]
+	if w.again != nil {
+		for _, y := range list {
+			if y[1] == w.again.root || y[2] == w.again.root {
+				x = y
+			}
+		}
+	}
 	return x[0], x[1], x[2]
 }
 
@@ -731,6 +740,9 @@ func (w *world) trunkNear(near int) (l, a, b int) {
 		return -1, -1, -1
 	}
 	i := w.rng.IntN(len(list))
+	if w.again != nil && has(ends, w.again.root) {
+		i = slices.Index(ends, w.again.root)
+	}
 	return list[i], ends[i], w.peer(list[i], ends[i])
 }
 

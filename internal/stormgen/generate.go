@@ -56,6 +56,7 @@ type Options struct {
 	Only    []string // names of scenarios; none: those of the profile
 	Noise   float64  // events an hour and 64 servers; 0 draws one
 	Perturb Perturb  // on top of the profile's
+	Replay  bool     // keep what [Observer.Best] needs
 	// Start is the time of the beginning; zero is a date in 2026.
 	Start time.Time
 }
@@ -65,6 +66,9 @@ type Storm struct {
 	Topology *schemas.Topology
 	Events   []schemas.Event // in order of arrival
 	Truth    Truth
+
+	drawn   *world  // where it is kept
+	perturb Perturb // of the profile too
 }
 
 // Draw plays a storm over an inventory. The same options give the same storm.
@@ -225,6 +229,9 @@ func (w *world) somewhere(list []*Scenario, near int) {
 func (w *world) play(s *Scenario, near, again int) *Case {
 	k := &Case{Scenario: s, n: len(w.cases), root: -1, start: w.now, lasts: w.span(600, 2700), repeatOf: again}
 	w.cases = append(w.cases, k)
+	if k.near = near; w.again == nil {
+		k.jobs = w.atWork()
+	}
 	if k.root = s.play(w, k, near); k.root < 0 {
 		return nil
 	}
@@ -264,6 +271,9 @@ func (w *world) storm(t *schemas.Topology, o Options, end float64) *Storm {
 	lines := w.disturb(q, &out)
 	slices.SortStableFunc(lines, func(a, b said) int { return cmp.Compare(a.seen, b.seen) })
 	st := &Storm{Topology: &out, Events: make([]schemas.Event, len(lines))}
+	if o.Replay {
+		st.drawn, st.perturb = w, q
+	}
 	for i := range lines {
 		lines[i].Observed = clockTime(lines[i].seen).Add(shift)
 		st.Events[i] = lines[i].Event

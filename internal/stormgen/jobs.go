@@ -145,6 +145,16 @@ func (w *world) fail(c int, j *job, bad int, how string) {
 	})
 }
 
+// atWork returns the jobs that run.
+func (w *world) atWork() (out []job) {
+	for _, j := range w.jobs {
+		if j.end == 0 {
+			out = append(out, *j)
+		}
+	}
+	return out
+}
+
 func has(list []int, x int) bool {
 	return slices.Contains(list, x)
 }

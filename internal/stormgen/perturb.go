@@ -62,6 +62,7 @@ func (w *world) disturb(p Perturb, t *schemas.Topology) []said {
 			schemas.SourceIPMI, schemas.SourceRedfish, schemas.SourceDCGM, schemas.SourceAgent, schemas.SourceSNMP,
 			schemas.SourceScheduler, schemas.SourceRule, schemas.SourceGNMI, schemas.SourceCollector,
 		}[w.rng.IntN(9)]
+		w.mute = source
 		lines = slices.DeleteFunc(lines, func(s said) bool { return s.Source == source })
 	}
 	if p.Lost > 0 {

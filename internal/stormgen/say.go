@@ -64,7 +64,9 @@ func (w *world) tell(
 	server := dev >= 0 && w.parts[dev].kind == schemas.KindServer
 	ev := said{cause: c, at: w.now, device: dev, job: w.via}
 	ev.Event = schemas.Event{Source: source, Resource: id, Type: typ, Code: code, Severity: sev, State: st}
-	ev.Message = words(typ, code, id, st)
+	if w.again == nil {
+		ev.Message = words(typ, code, id, st)
+	}
 	for i := 0; i+1 < len(attrs); i += 2 {
 		ev.SetAttr(attrs[i], attrs[i+1])
 	}

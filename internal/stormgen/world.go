@@ -85,7 +85,9 @@ type world struct {
 	via     *job         // whose end is told now
 	next    int          // number of the next job
 	murmurs int          // occasions of noise so far
+	mute    string       // a source of which nothing arrives
 	cases   []*Case
+	again   *replay       // where a fault is played again for Best
 	below   map[int][]int // by switch: what hangs on it
 }
 
@@ -117,13 +119,7 @@ func newWorld(p *plant, rng *rand.Rand) *world {
 		why: make([]int, len(p.links)), cutl: make([]int, len(p.links)),
 		held: map[int][]said{}, log: map[logOf]float64{}, cond: map[condition][]raised{}, on: map[int]*job{}, below: map[int][]int{},
 	}
-	w.hyper = hyper{
-		sure: map[string]float64{}, lag: map[string]float64{}, blind: map[string]bool{}, sev: map[string]schemas.Severity{},
-		inBand: w.p(0.5), nicBy: schemas.SourceGNMI, slow: w.span(0.5, 1.8), kW: rng.Float64(),
-	}
-	if w.p(0.5) {
-		w.hyper.nicBy = schemas.SourceKmsg
-	}
+	w.habits()
 	for i := range w.st {
 		w.st[i].poll = 30 * rng.Float64()
 		if p.parts[i].kind == schemas.KindBMC {
@@ -133,6 +129,17 @@ func newWorld(p *plant, rng *rand.Rand) *world {
 	return w
 }
 
+// habits draws what differs from storm to storm.
+func (w *world) habits() {
+	w.hyper = hyper{
+		sure: map[string]float64{}, lag: map[string]float64{}, blind: map[string]bool{}, sev: map[string]schemas.Severity{},
+		inBand: w.p(0.5), nicBy: schemas.SourceGNMI, slow: w.span(0.5, 1.8), kW: w.rng.Float64(),
+	}
+	if w.p(0.5) {
+		w.hyper.nicBy = schemas.SourceKmsg
+	}
+}
+
 func (w *world) p(p float64) bool { return w.rng.Float64() < p }
 
 func (w *world) span(lo, hi float64) float64 { return lo + (hi-lo)*w.rng.Float64() }
@@ -140,7 +147,12 @@ func (w *world) span(lo, hi float64) float64 { return lo + (hi-lo)*w.rng.Float64
 // about is a wait around a mean, in seconds.
 func (w *world) about(mean float64) float64 { return mean * (0.3 + 0.7*w.rng.ExpFloat64()) }
 
-func (w *world) pick(list []int) int { return list[w.rng.IntN(len(list))] }
+func (w *world) pick(list []int) int {
+	if w.again != nil && has(list, w.again.root) {
+		return w.again.root
+	}
+	return list[w.rng.IntN(len(list))]
+}
 
 // some returns the parts of a list that a chance falls on, at least one.
 func (w *world) some(list []int, p float64) []int {
@@ -161,7 +173,9 @@ func (w *world) sees(symptom string, p float64) bool {
 	m, ok := w.hyper.sure[symptom]
 	if !ok {
 		m = w.span(0.5, 1.1)
-		w.hyper.sure[symptom] = m
+		if w.again.keeps() {
+			w.hyper.sure[symptom] = m
+		}
 	}
 	return w.p(p * m)
 }
@@ -171,7 +185,9 @@ func (w *world) lag(source string) float64 {
 	m, ok := w.hyper.lag[source]
 	if !ok {
 		m = math.Exp(w.span(math.Log(0.3), math.Log(4)))
-		w.hyper.lag[source] = m
+		if w.again.keeps() {
+			w.hyper.lag[source] = m
+		}
 	}
 	return m
 }
@@ -189,7 +205,9 @@ func (w *world) monitored(source, typ string) bool {
 			p = 0
 		}
 		b = w.p(p)
-		w.hyper.blind[key] = b
+		if w.again.keeps() {
+			w.hyper.blind[key] = b
+		}
 	}
 	return !b
 }
@@ -669,7 +687,9 @@ func (w *world) severity(what string, of ...schemas.Severity) schemas.Severity {
 	s, ok := w.hyper.sev[what]
 	if !ok {
 		s = of[w.rng.IntN(len(of))]
-		w.hyper.sev[what] = s
+		if w.again.keeps() {
+			w.hyper.sev[what] = s
+		}
 	}
 	return s
 }

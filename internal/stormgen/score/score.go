@@ -49,6 +49,7 @@ type bin struct{ n, said, right float64 }
 
 // Row is what became of one fault.
 type Row struct {
+	ID                 string // of the fault in its storm
 	Fault, Scenario    string
 	Profile            string // of the storm
 	Resource           string
@@ -57,7 +58,8 @@ type Row struct {
 	Scored, Hit, Class bool
 	Start              time.Time
 	Confidence         float64
-	Pieces             int // incidents that hold events of it
+	Pieces             int     // incidents that hold events of it
+	Stable             float64 // where it is hit: seconds until the root was right and stayed so
 }
 
 // Add counts another sum in.
@@ -118,7 +120,7 @@ func (s *Sum) Figures() Figures {
 		B3F1:       f1(ratio(s.b3p, float64(s.covered)), ratio(s.b3r, float64(s.events))),
 		PairF1:     f1(ratio(float64(s.tp), float64(s.pp)), ratio(float64(s.tp), float64(s.pairs))),
 		FalsePerK:  ratio(1000*float64(s.False), float64(s.Noise)), Fragments: ratio(float64(s.Touched), float64(s.Faults)),
-		DetectP50: quantile(s.detect, 0.5), RootP50: quantile(s.root, 0.5), RootP95: quantile(s.root, 0.95),
+		DetectP50: Quantile(s.detect, 0.5), RootP50: Quantile(s.root, 0.5), RootP95: Quantile(s.root, 0.95),
 		ECE: ratio(ece, float64(s.calibrated)), Brier: ratio(s.brier, float64(s.calibrated)),
 		Unknown: ratio(float64(s.UnknownHit), float64(s.Unknown)), UnknownRoot: ratio(float64(s.UnknownRoot), float64(s.Unknown)),
 		StrangeSaid: ratio(s.strangeSaid, float64(s.Strange)), StrangeRight: ratio(s.strangeRight, float64(s.Strange)),
@@ -126,8 +128,8 @@ func (s *Sum) Figures() Figures {
 	}
 }
 
-// quantile interpolates between the neighbours.
-func quantile(v []float64, p float64) float64 {
+// Quantile interpolates between the neighbours.
+func Quantile(v []float64, p float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()
 	}
@@ -350,7 +352,7 @@ func accepts(f *stormgen.Fault, resource string) bool {
 func (s *Scorer) fault(out *Sum, k int, d *final, told bool, pieces int) {
 	f := &s.truth.Incidents[k]
 	row := Row{
-		Fault: f.Fault, Scenario: f.Scenario, Profile: s.truth.Profile, Resource: f.Resource,
+		ID: f.ID, Fault: f.Fault, Scenario: f.Scenario, Profile: s.truth.Profile, Resource: f.Resource,
 		Scored: f.RootScored || f.Unknown, Pieces: pieces, Start: f.Start,
 	}
 	defer func() { out.Rows = append(out.Rows, row) }()
@@ -403,7 +405,8 @@ func (s *Scorer) fault(out *Sum, k int, d *final, told bool, pieces int) {
 		for i > 0 && h[i-1].resource == rc.Resource && h[i-1].fault != stormgen.Unknown {
 			i--
 		}
-		out.root = append(out.root, max(0, h[i].at.Sub(f.SymptomArrival).Seconds()))
+		row.Stable = max(0, h[i].at.Sub(f.SymptomArrival).Seconds())
+		out.root = append(out.root, row.Stable)
 	}
 }
 
