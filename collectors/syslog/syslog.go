@@ -141,7 +141,9 @@ func (*Config) Evidence() collectors.Evidence {
 func (*Config) LossType() string { return "" }
 
 // Listen implements [collectors.Listening].
-func (c *Config) Listen(s collectors.Settings) (collectors.Receiver, error) { return newReceiver(*c, s) }
+func (c *Config) Listen(s collectors.Settings) (collectors.Receiver, error) {
+	return newReceiver(*c, s)
+}
 
 // New implements [collectors.Config]: the collector of one target with a receiver of its own.
 func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors.Collector, error) {

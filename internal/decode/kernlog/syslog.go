@@ -135,12 +135,25 @@ func stamp(s string) (at, rest string) {
 	return s[:from+end], s[from+end+1:]
 }
 
-// zones are as far apart as they may be from UTC, and a multiple of zoneStep.
+// Zones are at most zoneMost from UTC, a whole number of hours where they are nearer than zonePart,
+// and of quarters otherwise (the time zone database of IANA).
 const (
-	zoneStep  = 15 * time.Minute
 	zoneMost  = 14 * time.Hour
+	zonePart  = 150 * time.Minute
 	zoneDrift = time.Minute
 )
+
+// zone returns the zone that a clock is in which is off by so much; 0 for none.
+func zone(off time.Duration) time.Duration {
+	z := off.Round(15 * time.Minute)
+	if z.Abs() < zonePart {
+		z = off.Round(time.Hour)
+	}
+	if z.Abs() > zoneMost || (off-z).Abs() > zoneDrift {
+		return 0
+	}
+	return z
+}
 
 // Time returns when the sender says that it wrote the line. Where it writes no zone, or no year,
 // they are found by our clock: a time that is off by a zone, within a minute, is in that zone; one
@@ -157,10 +170,7 @@ func (l *Syslog) Time(now time.Time) (at time.Time, ok bool) {
 	if !ok {
 		return now, false
 	}
-	off := at.Sub(now)
-	if zone := off.Round(zoneStep); zone != 0 && zone.Abs() <= zoneMost && (off-zone).Abs() <= zoneDrift {
-		at = at.Add(-zone)
-	}
+	at = at.Add(-zone(at.Sub(now)))
 	if at.After(now) {
 		at = now
 	}

@@ -62,6 +62,23 @@ func TestATimeWithoutZoneOrYearIsFoundByOurClock(t *testing.T) {
 	}
 }
 
+func TestAMemberOfABondIsToldByItsName(t *testing.T) {
+	for line, want := range map[string]string{
+		"bond0: (slave ens1f0np0): link status definitely down, disabling slave":            "nic.down raised ens1f0np0 bond0",
+		"bond0: link status definitely up for interface ens1f1np1, 100000 Mbps full duplex": "nic.down cleared ens1f1np1 bond0",
+		"bonding: bond1: link status definitely down for interface eth0, disabling it":      "nic.down raised eth0 bond1",
+		"bond0: (slave ens1f0np0): link status down for interface, disabling it in 200 ms":  "",
+	} {
+		got := ""
+		for _, ev := range new(Parser).Message("", line) {
+			got = ev.Type + " " + ev.State + " " + ev.Attr("port") + " " + ev.Attr("bond")
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+}
+
 // chatter means nothing.
 var chatter = []string{
 	"<6>Nov 21 06:50:24 gpu-r01-01 kernel: [12345.678901] perf: interrupt took too long (2504 > 2500), lowering kernel.perf_event_max_sample_rate to 79750",

@@ -11,6 +11,14 @@ import (
 // kernel matches what the kernel itself and its drivers for PCIe, memory,
 // network and storage print.
 func (p *Parser) kernel(text string) (schemas.Event, bool) {
+	if !telling.in(text) && !adapterNamed(firstWord(text)) {
+		return schemas.Event{}, false
+	}
+	return p.says(text)
+}
+
+// says is kernel for a line that may mean something.
+func (p *Parser) says(text string) (schemas.Event, bool) {
 	has := func(s string) bool { return strings.Contains(text, s) }
 	begins := func(s string) bool { return strings.HasPrefix(text, s) }
 	switch {
