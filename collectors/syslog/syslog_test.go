@@ -18,7 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"go.uber.org/goleak"
 
 	"auspex/collectors"
 	"auspex/collectors/collectortest"
@@ -27,8 +26,6 @@ import (
 	"auspex/internal/waittest"
 	"auspex/schemas"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func xid(code int) string {
 	return fmt.Sprintf("NVRM: Xid (PCI:0000:1b:00): %d, pid=1, name=x, Ch 00000008", code)
