@@ -69,6 +69,7 @@ func (l *Syslog) said(s string, facility int) {
 
 // clock takes off "[12345.678901] " and, behind it, the caller: "[   T1234] ".
 func (l *Syslog) clock(s string) {
+	s = strings.TrimLeft(s, " ") // rsyslog leaves the space behind a tag before the message of RFC 5424
 	for strings.HasPrefix(s, "[") {
 		end := strings.IndexByte(s, ']')
 		if end < 0 || end > 32 {
