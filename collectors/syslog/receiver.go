@@ -48,15 +48,14 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	const prefix = "auspex_collectors_syslog_"
 	counter := func(name, help string) prometheus.Counter {
-		return collectors.RegisterOrGet(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help}))
+		return collectors.RegisterOrGet(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_collectors_syslog_" + name, Help: help}))
 	}
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return collectors.RegisterOrGet(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels))
+		return collectors.RegisterOrGet(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_collectors_syslog_" + name, Help: help}, labels))
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return collectors.RegisterOrGet(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + name, Help: help}))
+		return collectors.RegisterOrGet(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_collectors_syslog_" + name, Help: help}))
 	}
 	m := &metrics{
 		cut:     counter("lines_cut_total", "Lines that were longer than is read of one; their rest is left out."),
