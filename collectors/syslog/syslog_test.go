@@ -386,7 +386,7 @@ func TestAConnectionWaitsForABusThatIsSlow(t *testing.T) {
 	}
 }
 
-func TestTLSWithCertificatesThatAreRenewed(t *testing.T) {
+func TestTLSWithCertificatesOfServers(t *testing.T) {
 	ca, other := certtest.New(t), certtest.New(t)
 	until := time.Now().Add(time.Hour)
 	own, client, foreign := ca.Issue(t, until, "127.0.0.1"), ca.Issue(t, until, "gpu-1.example"), other.Issue(t, until, "gpu-1.example")
