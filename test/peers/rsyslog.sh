@@ -26,7 +26,7 @@ up() {
     openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj "/CN=peers" -keyout ca.key -out ca.pem
     issue server IP:127.0.0.1,DNS:auspex.example
     issue gpu-1.example DNS:gpu-1.example) 2>"$dir/openssl.log" || die "$(cat "$dir/openssl.log")"
-  local again='action.resumeRetryCount="-1" action.resumeInterval="1"'
+  local again='action.resumeRetryCount="-1" action.resumeInterval="1" action.resumeIntervalMax="1"'
   cat >"$dir/rsyslog.conf" <<CONF
 global(workDirectory="$dir/work" defaultNetstreamDriverCAFile="$certs/ca.pem"
   defaultNetstreamDriverCertFile="$certs/gpu-1.example.pem" defaultNetstreamDriverKeyFile="$certs/gpu-1.example.key")
