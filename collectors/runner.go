@@ -98,6 +98,7 @@ type Runner struct {
 	running   context.Context // nil before Run and after
 	wg        sync.WaitGroup
 	contacts  map[contactKey]*contactState
+	receivers map[string]*receiving // by collector
 }
 
 type instanceKey struct{ collector, device string }
@@ -127,6 +128,7 @@ func NewRunner(cfg RunnerConfig, configs map[string]Config, pub Publisher, s Set
 	return &Runner{
 		cfg: cfg, configs: configs, pub: pub, settings: s, log: s.Log, metrics: newMetrics(s.Metrics),
 		instances: make(map[instanceKey]*instance), known: make(map[string]bool), contacts: make(map[contactKey]*contactState),
+		receivers: make(map[string]*receiving),
 	}
 }
 
@@ -147,6 +149,9 @@ func (r *Runner) Run(ctx context.Context, ready func()) error {
 	r.running = ctx
 	for _, inst := range r.instances {
 		r.start(inst)
+	}
+	for name, l := range r.receivers {
+		r.receive(name, l)
 	}
 	r.mu.Unlock()
 	ready()
@@ -208,9 +213,18 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 	defer r.reconcile.Unlock()
 	r.mu.Lock()
 	want := make(map[instanceKey]schemas.Resource)
+	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(r.configs)) {
+		l, err := r.listen(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if l != nil {
+			l.Place(resources)
+		}
 		for _, t := range r.configs[name].Targets(resources) {
-			if r.holds != nil && !r.holds(t) {
+			if r.holds != nil && l == nil && !r.holds(t) { // who sends by himself does so to whom he will
 				continue
 			}
 			want[instanceKey{name, t.ID}] = t
@@ -223,7 +237,7 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 	have := bringing(r.configs, resources)
 	taken := make(map[instanceKey][]Sign)
 	for k, t := range want {
-		taken[k] = have.taken(k.collector, DeviceOf(t), evidence(r.configs[k.collector]).Yields)
+		taken[k] = have.taken(r.configs, k.collector, DeviceOf(t))
 	}
 	var stopped []*instance
 	for k, inst := range r.instances {
@@ -240,7 +254,6 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(want)
-	var errs []error
 	for k, t := range want {
 		if _, ok := r.instances[k]; ok {
 			continue
@@ -248,7 +261,11 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 		s := r.settings
 		s.Log = s.Log.With("collector", k.collector, "device", t.ID)
 		s.Taken = taken[k]
-		c, err := r.configs[k.collector].New(t, s)
+		construct := r.configs[k.collector].New
+		if l := r.receivers[k.collector]; l != nil {
+			construct = l.New
+		}
+		c, err := construct(t, s)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("collector %s of %s: %w", k.collector, t.ID, err))
 			continue
@@ -258,6 +275,9 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 		if r.running != nil {
 			r.start(inst)
 		}
+	}
+	for name, l := range r.receivers {
+		r.receive(name, l)
 	}
 	counts := make(map[string]int)
 	for k := range r.instances {
@@ -324,6 +344,13 @@ func (r *Runner) replace(configs map[string]Config, changed []string) {
 			stopped = append(stopped, inst)
 		}
 	}
+	var ended []*receiving
+	for name, l := range r.receivers {
+		if _, kept := next[name]; !kept || slices.Contains(changed, name) {
+			delete(r.receivers, name)
+			ended = append(ended, l)
+		}
+	}
 	for name := range r.configs {
 		if _, kept := next[name]; !kept {
 			r.metrics.targets.WithLabelValues(name).Set(0)
@@ -331,6 +358,9 @@ func (r *Runner) replace(configs map[string]Config, changed []string) {
 	}
 	r.configs = next
 	r.mu.Unlock()
+	for _, l := range ended { // before their collectors, so that nothing is taken in that nobody passes on
+		l.stop()
+	}
 	stop(stopped)
 }
 

@@ -34,6 +34,9 @@ type Evidence struct {
 	// Yields are signs that it leaves to another collector that brings them of the
 	// same device, since that says the same with more words.
 	Yields []Sign
+	// To are the only collectors that it yields to; empty is whoever brings the sign. Those named
+	// do not yield to it.
+	To []string
 	// Partly says what the yielded signs lack when this collector alone brings them.
 	Partly string
 }
@@ -72,10 +75,17 @@ func bringing(configs map[string]Config, resources []schemas.Resource) brought {
 }
 
 // taken are the signs that a collector yields and others bring of a device.
-func (b brought) taken(collector, device string, yields []Sign) []Sign {
+func (b brought) taken(configs map[string]Config, collector, device string) []Sign {
 	var out []Sign
-	for _, s := range yields {
-		if slices.ContainsFunc(slices.Concat(b[device][s], b[""][s]), func(by string) bool { return by != collector }) {
+	e := evidence(configs[collector])
+	for _, s := range e.Yields {
+		if slices.ContainsFunc(slices.Concat(b[device][s], b[""][s]), func(by string) bool {
+			if len(e.To) > 0 {
+				return slices.Contains(e.To, by)
+			}
+			other := evidence(configs[by])
+			return by != collector && !(slices.Contains(other.Yields, s) && slices.Contains(other.To, collector))
+		}) {
 			out = append(out, s)
 		}
 	}
@@ -142,7 +152,7 @@ func BlindSpots(configs map[string]Config, t schemas.Topology) []BlindSpot {
 				partly := ""
 				for _, name := range by {
 					e := evidence(configs[name])
-					if !slices.Contains(e.Yields, s) {
+					if !slices.Contains(e.Yields, s) || e.Partly == "" {
 						partly = ""
 						break
 					}

@@ -51,6 +51,7 @@ const (
 	AttrExporterURL  = "exporter_url"
 	AttrKmsgPath     = "kmsg_path"
 	AttrAgentAddress = "agent_address" // host:port of the node agent, or AgentDialsIn
+	AttrSyslogFrom   = "syslog_from"   // of a server that sends its kernel log: the addresses and names that it sends as, beside those of the inventory, separated by commas
 	AttrCredential   = "credential"    // the name of a secret, never the secret
 	AttrRufioMachine = "rufio_machine" // of a server whose board controller is reached through Rufio alone: its Machine
 	AttrSerial       = "serial"

@@ -47,7 +47,7 @@ test/gotest.sh -count=1 -timeout 40m -v -parallel $(($(nproc) * 2)) -run "${1:-.
 echo "e2e: the product passed ($((SECONDS - began)) s)"
 [ $# = 0 ] || exit 0
 
-start postgres kafka sushytools cloudinit tinkerbell
+start postgres kafka sushytools cloudinit tinkerbell rsyslog journal
 if "$peers/slurm24.sh" install >"$state/slurm24.log" 2>&1; then start slurm24
 else export AUSPEX_WITHOUT=slurm24; echo "e2e: without slurm24, for which a chroot has to be made: $(tail -1 "$state/slurm24.log")"; fi
 # The suites of the stages, this time with their peers, and every page in both themes and languages; ui/node_modules holds
@@ -58,7 +58,7 @@ export AUSPEX_REQUIRE_NPM=1
 export AUSPEX_CHAOS_RUNS=1000 AUSPEX_POSTGRES_CHAOS_RUNS=100 AUSPEX_KUBERNETES_CHAOS_RUNS=20 AUSPEX_CHAOS_FOR=75s
 case ${SUITES:-} in
   '') suites=(./internal/bmc/... ./internal/bus/... ./internal/store/... ./internal/cmdb/... ./internal/discover/... ./internal/enrol/... ./internal/provision ./deploy/templates ./internal/sim/ipmi/... ./internal/sim/redfish/... ./internal/sim/gnmi/... ./internal/sim/kube/...
-    ./collectors/ipmi/... ./collectors/redfish/... ./collectors/slurm/... ./internal/slurm/... ./dashboards/...
+    ./collectors/ipmi/... ./collectors/redfish/... ./collectors/slurm/... ./collectors/syslog ./internal/slurm/... ./dashboards/...
     ./pipeline/detect ./correlator ./predictor ./control/... ./api/...) ;;
   all) PKG=$(go list ./... | grep -v /internal/e2e | paste -sd' ') make test; suites=() ;;
   *) read -ra suites <<<"$SUITES" ;;

@@ -328,6 +328,7 @@ func simulateCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Script, "script", "", "script of faults (`file`; default: that of the demo; none: no faults)")
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the fleet and of random targets")
 	c.Flags().BoolVar(&o.Agents, "agents-alone", false, agentsAloneHelp)
+	c.Flags().StringVar(&o.Syslog, "syslog", "", "HOST:PORT that the servers send their kernel logs to, over UDP; nobody reads the files then")
 	c.Flags().IntVar(&o.Spare, "spare", 0, spareHelp)
 	c.Flags().IntVar(&o.Miscabled, "miscabled", 0, miscabledHelp)
 	c.Flags().StringVar(&o.Dial, "agents-dial", "", "`file` with a section dial, as in the configuration of a node agent: the agents listen nowhere, and dial")

@@ -39,6 +39,11 @@ func (s *stack) connect(ctx context.Context, t schemas.Topology, out, errw io.Wr
 	if n := dialling(t.Resources); n > 0 {
 		fmt.Fprintf(out, "agents that dial in: %d servers; only the process that runs reaches them\n", n)
 	}
+	for _, name := range s.cfg.Collectors.Keys() {
+		if c, ok := s.cfg.Collectors.m[name].(collectors.Listening); ok && s.cfg.has(RoleCollect) {
+			fmt.Fprintf(out, "collector %s: %d servers send by themselves; only the process that runs hears them\n", name, len(c.Targets(t.Resources)))
+		}
+	}
 	bar := textfile.NewProgress(errw, nil)
 	results := probe.Run(ctx, probes, probe.DefaultBounds(), func(done, of int) { bar.Count("tried", done, of) })
 	bar.Clear()
@@ -97,6 +102,9 @@ func (s *stack) targets(resources []schemas.Resource) (out []probe.Probe) {
 	settings := collectors.Settings{Secrets: &s.secrets, Gate: s.gate}
 	for _, name := range s.cfg.Collectors.Keys() {
 		c := s.cfg.Collectors.m[name]
+		if _, ok := c.(collectors.Listening); ok {
+			continue
+		}
 		for _, t := range c.Targets(resources) {
 			if name == agent.Name && dialsIn(t) {
 				continue

@@ -128,7 +128,7 @@ func (s *stack) runFile(url string) runFile {
 	if f.Data, err = filepath.Abs(s.cfg.Data); err != nil {
 		f.Data = s.cfg.Data
 	}
-	endpoints := []string{schemas.AttrRedfishURL, schemas.AttrIPMIIP, schemas.AttrGNMIAddress, schemas.AttrExporterURL, schemas.AttrKmsgPath, schemas.AttrAgentAddress}
+	endpoints := []string{schemas.AttrRedfishURL, schemas.AttrIPMIIP, schemas.AttrGNMIAddress, schemas.AttrExporterURL, schemas.AttrKmsgPath, schemas.AttrSyslogFrom, schemas.AttrAgentAddress}
 	for _, r := range s.inv.Snapshot().Resources() {
 		at := map[string]string{}
 		for _, k := range endpoints {

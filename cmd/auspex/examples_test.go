@@ -21,6 +21,16 @@ func TestExamplesOfTheDocumentationAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	samples, err := filepath.Glob("../../collectors/*/sample.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sample := range samples {
+		c := DefaultConfig()
+		if err := config.Load(config.Source{Files: []string{sample}}, &c); err != nil {
+			t.Errorf("%s: %v", sample, err)
+		}
+	}
 	for _, page := range append(pages, "../../README.md", "../../README.zh-CN.md") {
 		b, err := os.ReadFile(page)
 		if err != nil {

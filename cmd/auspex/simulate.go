@@ -26,6 +26,7 @@ type SimulateOptions struct {
 	Miscabled int    // racks with two cables that the inventory has the other way round
 	Agents    bool   // node agents alone tell of what runs on servers
 	Dial      string // a file of agent configuration whose section dial is theirs
+	Syslog    string // HOST:PORT that the servers send their kernel logs to, over UDP
 	Listen    string // ADDRESS or ADDRESS:PORT; empty is loopback with free ports
 }
 
@@ -34,6 +35,7 @@ func Simulate(ctx context.Context, o SimulateOptions, out io.Writer) error {
 	cfg := sim.DefaultConfig()
 	cfg.Dir, cfg.Seed = o.Dir, o.Seed
 	cfg.Log, cfg.AgentsAlone, cfg.Spare, cfg.Miscabled = newLog(os.Stderr), o.Agents, o.Spare, o.Miscabled
+	cfg.Fleet.Syslog = o.Syslog
 	if o.Dial != "" {
 		var dial struct {
 			Dial []outbound.Config `yaml:"dial"`

@@ -10,4 +10,5 @@ import (
 	_ "auspex/collectors/kmsg"         // registers
 	_ "auspex/collectors/redfish"      // registers
 	_ "auspex/collectors/slurm"        // registers
+	_ "auspex/collectors/syslog"       // registers
 )

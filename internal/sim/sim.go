@@ -449,7 +449,11 @@ func (s *simulator) listenServer(ctx context.Context, r *schemas.Resource, tlsCo
 		}
 		s.serveHTTP(l, exporter.NewHandler(s.fleet, r.ID), nil)
 		r.Attrs = r.Attrs.With(schemas.AttrExporterURL, "http://"+l.Addr().String()+"/metrics")
-		r.Attrs = r.Attrs.With(schemas.AttrKmsgPath, log)
+		if s.cfg.Fleet.Syslog == "" {
+			r.Attrs = r.Attrs.With(schemas.AttrKmsgPath, log)
+		} else {
+			r.Attrs = r.Attrs.With(schemas.AttrSyslogFrom, r.ID)
+		}
 	}
 	r.Attrs = r.Attrs.With(schemas.AttrCredential, Credential)
 	return s.listenAgent(ctx, r, log)

@@ -14,6 +14,7 @@ type Record struct {
 	// Unit is the program or systemd unit that wrote it; "" or "kernel" is the
 	// kernel, and nothing that a program wrote is called so.
 	Unit     string
+	Service  string // the systemd unit, where journald has looked it up; whoever logs cannot choose it
 	Host     string
 	Priority int    // syslog level 0 to 7, -1 unknown
 	Sequence uint64 // /dev/kmsg only

@@ -173,32 +173,43 @@ func Hidden(text string) bool {
 	return strings.HasPrefix(text, "[") && strings.HasSuffix(text, " blob data]")
 }
 
+// exported are the fields of the export format that are kept; an entry may have others of any size.
+var exported = map[string]bool{
+	"MESSAGE": true, "PRIORITY": true, "SYSLOG_FACILITY": true, "SYSLOG_IDENTIFIER": true, "SYSLOG_PID": true, "_PID": true, "_COMM": true,
+	"_TRANSPORT": true, "_SYSTEMD_UNIT": true, "_HOSTNAME": true, "_BOOT_ID": true, "__CURSOR": true, "__REALTIME_TIMESTAMP": true,
+	"__MONOTONIC_TIMESTAMP": true, "_SOURCE_REALTIME_TIMESTAMP": true, "_SOURCE_MONOTONIC_TIMESTAMP": true,
+}
+
 // nextExport reads fields until an empty line. A field is "KEY=value" or, for
 // values with newlines, the key alone, then 8 bytes of length, the bytes and a
 // newline (systemd, Journal Export Format).
 func (j *Journal) nextExport() (Record, error) {
-	m := make(map[string]string, 32)
+	m := make(map[string]string, len(exported))
+	any := false // of the entry was read
 	for {
 		line, err := j.readLine()
 		if err != nil && len(line) == 0 {
-			if len(m) > 0 && errors.Is(err, io.EOF) {
+			if any && errors.Is(err, io.EOF) {
 				break
 			}
 			return Record{}, err
 		}
 		line = bytes.TrimRight(line, "\r\n")
 		if len(line) == 0 {
-			if len(m) == 0 {
-				if err != nil {
-					return Record{}, err
-				}
-				continue
+			if any {
+				break
 			}
-			break
+			if err != nil {
+				return Record{}, err
+			}
+			continue
 		}
+		any = true
 		if k, v, ok := bytes.Cut(line, []byte("=")); ok {
-			if _, dup := m[string(k)]; !dup {
-				m[string(k)] = string(v)
+			if exported[string(k)] {
+				if _, dup := m[string(k)]; !dup {
+					m[string(k)] = string(v)
+				}
 			}
 			continue
 		}
@@ -206,24 +217,46 @@ func (j *Journal) nextExport() (Record, error) {
 			j.skip()
 			return Record{}, fmt.Errorf("%w: field %.40q has no value", ErrEntry, line)
 		}
-		var size [8]byte
-		if _, err := io.ReadFull(j.r, size[:]); err != nil {
-			return Record{}, fmt.Errorf("%w: length of %s: %w", ErrEntry, line, eof(err))
+		if err := j.value(m, string(line)); err != nil {
+			return Record{}, err
 		}
-		n := binary.LittleEndian.Uint64(size[:])
-		if n > 64<<20 {
-			j.skip()
-			return Record{}, fmt.Errorf("%w: field %s has %d bytes", ErrEntry, line, n)
-		}
-		var buf bytes.Buffer
-		if _, err := io.CopyN(&buf, j.r, int64(n)+1); err != nil {
-			return Record{}, fmt.Errorf("%w: value of %s: %w", ErrEntry, line, eof(err))
-		}
-		b := buf.Bytes()
-		j.line += bytes.Count(b, []byte{'\n'})
-		m[string(line)] = string(b[:n])
 	}
 	return entry(func(k string) string { return m[k] })
+}
+
+// value reads the rest of a field whose length stands before it, and keeps at most maxLine bytes.
+func (j *Journal) value(m map[string]string, key string) error {
+	var size [8]byte
+	if _, err := io.ReadFull(j.r, size[:]); err != nil {
+		return fmt.Errorf("%w: length of %s: %w", ErrEntry, key, eof(err))
+	}
+	n := binary.LittleEndian.Uint64(size[:])
+	if n > 1<<30 {
+		j.skip()
+		return fmt.Errorf("%w: field %s has %d bytes", ErrEntry, key, n)
+	}
+	var buf bytes.Buffer
+	if exported[key] {
+		if _, err := io.CopyN(&buf, j.r, int64(min(n, maxLine))); err != nil {
+			return fmt.Errorf("%w: value of %s: %w", ErrEntry, key, eof(err))
+		}
+		m[key] = buf.String()
+		j.line += bytes.Count(buf.Bytes(), []byte{'\n'})
+	}
+	rest := int64(n) - int64(buf.Len()) + 1 //nolint:gosec // bounded above
+	if _, err := io.CopyN((*newlines)(&j.line), j.r, rest); err != nil {
+		return fmt.Errorf("%w: value of %s: %w", ErrEntry, key, eof(err))
+	}
+	return nil
+}
+
+// newlines counts those of what it is given.
+type newlines int
+
+// Write implements [io.Writer].
+func (n *newlines) Write(b []byte) (int, error) {
+	*n += newlines(bytes.Count(b, []byte{'\n'}))
+	return len(b), nil
 }
 
 func eof(err error) error {
@@ -278,7 +311,7 @@ func (j *Journal) readLine() ([]byte, error) {
 }
 
 func entry(get func(string) string) (Record, error) {
-	r := Record{Priority: -1, Text: get("MESSAGE"), Host: get("_HOSTNAME"), BootID: get("_BOOT_ID"), Cursor: get("__CURSOR")}
+	r := Record{Priority: -1, Text: get("MESSAGE"), Host: get("_HOSTNAME"), BootID: get("_BOOT_ID"), Cursor: get("__CURSOR"), Service: get("_SYSTEMD_UNIT")}
 	stamp := get("_SOURCE_REALTIME_TIMESTAMP")
 	if stamp == "" {
 		stamp = get("__REALTIME_TIMESTAMP")

@@ -683,6 +683,12 @@ func FuzzMessage(f *testing.F) {
 				t.Errorf("incomplete event %+v", ev)
 			}
 		}
+		before := Parser{}
+		if line, _ := firstLine(text); !telling.in(line) && !adapterNamed(firstWord(line)) {
+			if ev, ok := before.says(line); ok || before.ShuttingDown() || before.oom != (oomState{}) {
+				t.Errorf("%q is not looked at, and means %+v", line, ev)
+			}
+		}
 		p.FabricManager(text, time.UTC)
 		if ev, _, ok := p.IMEX(text, time.UTC); ok && (ev.Type == "" || ev.Severity.Rank() < 0 || ev.Attr("action") == "" || ev.Message == "") {
 			t.Errorf("incomplete event %+v", ev)

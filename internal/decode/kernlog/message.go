@@ -24,6 +24,10 @@ type Parser struct {
 	sentence string // what the driver has begun to say of a GPU, over several lines
 	oom      oomState
 	peers    map[string]bool // nodes of the IMEX domain, and whether they are lost
+
+	// EndsEarly says that the log may end before its host does, as what a host sends does: a boot
+	// without a word of the end before it is then none after a crash.
+	EndsEarly bool
 }
 
 // Observed tells the parser that the log of an earlier boot was seen, so that the
@@ -157,7 +161,7 @@ func (p *Parser) nvrm(text string) (schemas.Event, bool) {
 			faults.ActionResetGPU,
 		)
 	case strings.HasPrefix(body, "The NVIDIA GPU "):
-		p.sentence = body
+		p.sentence = strings.Clone(body)
 		return p.probed()
 	case p.sentence != "":
 		p.sentence += " " + body
@@ -194,7 +198,7 @@ func (p *Parser) learn(pci, uuid string) {
 	if p.uuids == nil {
 		p.uuids = make(map[string]string)
 	}
-	p.uuids[trimFunction(pci)] = strings.Clone(uuid)
+	p.uuids[strings.Clone(trimFunction(pci))] = strings.Clone(uuid)
 }
 
 // xid reads "Xid (PCI:0000:1b:00): 79, pid=1234, name=python3, …". Old drivers

@@ -12,12 +12,19 @@ import (
 func adapter(text string) (schemas.Event, bool) {
 	name := firstWord(text)
 	switch {
-	case name == "mlx5_core", name == "mlx5_core:", strings.HasPrefix(name, "mlx5_"), name == "infiniband" && strings.Contains(text, "mlx5_"):
-		return mlx5(text)
+	case !adapterNamed(name):
+		return schemas.Event{}, false
 	case otherAdapters[name]:
 		return otherAdapter(text)
+	case name != "infiniband" || strings.Contains(text, "mlx5_"):
+		return mlx5(text)
 	}
 	return schemas.Event{}, false
+}
+
+// adapterNamed reports whether a line's first word is a driver of adapters.
+func adapterNamed(name string) bool {
+	return strings.HasPrefix(name, "mlx5_") || name == "infiniband" || otherAdapters[name]
 }
 
 // health says which of the firmware's health syndromes mean what (Linux,
@@ -186,7 +193,26 @@ func netdev(text string) (schemas.Event, bool) {
 	if strings.Contains(low, "nic link is up") {
 		return link(text, false)
 	}
-	return schemas.Event{}, false
+	return bonded(text, low)
+}
+
+// bonded reads what the bonding driver says of a member: "bond0: (slave ens1f0np0): link status
+// definitely down, disabling slave" and, before Linux 5.4, "bond0: link status definitely down for
+// interface ens1f0np0, disabling it". Without "definitely" it waits for the link first.
+func bonded(text, low string) (schemas.Event, bool) {
+	down, up := strings.Contains(low, "link status definitely down"), strings.Contains(low, "link status definitely up")
+	if !down && !up {
+		return schemas.Event{}, false
+	}
+	port := between(text, "(slave ", ")")
+	if port == "" {
+		port = strings.TrimRight(firstWord(between(text, "for interface ", ",")), ".")
+	}
+	ev, ok := link(text, down)
+	ev.SetAttr("port", port)
+	bond, _, _ := strings.Cut(strings.TrimPrefix(text, "bonding: "), ":")
+	ev.SetAttr("bond", bond)
+	return ev, ok
 }
 
 func link(text string, down bool) (schemas.Event, bool) {

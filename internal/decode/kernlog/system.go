@@ -11,6 +11,14 @@ import (
 // kernel matches what the kernel itself and its drivers for PCIe, memory,
 // network and storage print.
 func (p *Parser) kernel(text string) (schemas.Event, bool) {
+	if !telling.in(text) && !adapterNamed(firstWord(text)) {
+		return schemas.Event{}, false
+	}
+	return p.says(text)
+}
+
+// says is kernel for a line that may mean something.
+func (p *Parser) says(text string) (schemas.Event, bool) {
 	has := func(s string) bool { return strings.Contains(text, s) }
 	begins := func(s string) bool { return strings.HasPrefix(text, s) }
 	switch {
@@ -75,7 +83,7 @@ type oomState struct {
 func (o *oomState) read(text string) (schemas.Event, bool) {
 	_, named, ok := strings.Cut(text, "oom-kill:constraint=")
 	if ok && len(text)-len(named) < 64 {
-		*o = oomState{pid: digitsOf(between(named, ",pid=", ","))}
+		*o = oomState{pid: strings.Clone(digitsOf(between(named, ",pid=", ",")))}
 		return oomEvent(strings.HasPrefix(named, "CONSTRAINT_MEMCG"), o.pid, between(named, ",task=", ","))
 	}
 	cgroup := strings.HasPrefix(text, "Memory cgroup out of memory")
@@ -110,10 +118,10 @@ func (p *Parser) booted() (schemas.Event, bool) {
 		code = p.shutdown
 	case p.panicked:
 		code, s = "panic", schemas.SeverityWarning
-	case p.lines > 0:
+	case p.lines > 0 && !p.EndsEarly:
 		code, s = "unclean", schemas.SeverityWarning
 	}
-	*p = Parser{lines: p.lines}
+	*p = Parser{lines: p.lines, EndsEarly: p.EndsEarly}
 	return event(schemas.EventHostReboot, code, s)
 }
 

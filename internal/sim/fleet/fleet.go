@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"path/filepath"
 	"sync"
 	"time"
@@ -37,6 +38,8 @@ type Config struct {
 	FeedWatts float64 `yaml:"feed_watts"`
 	// FeedTripAfter is for how long that is; 0 is 30 s, so that tests see it.
 	FeedTripAfter time.Duration `yaml:"feed_trip_after"`
+	// Syslog is where the kernels' lines are sent over UDP, host:port, as RFC 5424 has it; empty is nowhere.
+	Syslog string `yaml:"syslog"`
 	// Password of its controllers and switches; empty is [Password].
 	Password string `yaml:"password"`
 }
@@ -110,6 +113,7 @@ type Fleet struct {
 	cracs     []*crac
 	pdus      map[string]*pdu
 	listeners []func(now time.Time, e Change)
+	syslog    net.Conn              // nil without
 	offers    func(mac string) bool // who may start from the network
 	service   device.Fault          // of the interface of the installer
 	records   uint64
@@ -170,6 +174,9 @@ func New(cfg Config, seed uint64, dir string, led *ledger.Writer, now time.Time)
 func (f *Fleet) Start() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := f.sendLogs(); err != nil {
+		return err
+	}
 	for _, s := range f.servers {
 		up := time.Duration(3+f.rng.IntN(60)) * 24 * time.Hour
 		goesOn, err := f.resume(s)
@@ -199,6 +206,9 @@ func (f *Fleet) Close() error {
 	var err error
 	for _, s := range f.servers {
 		err = errors.Join(err, s.klog.Close())
+	}
+	if f.syslog != nil {
+		err = errors.Join(err, f.syslog.Close())
 	}
 	return err
 }

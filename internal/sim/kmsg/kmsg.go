@@ -43,10 +43,14 @@ type Log struct {
 	bootID string
 	seq    uint64
 	buf    []byte
+	also   func(at time.Time, priority int, text string)
 }
 
 // New returns the log of a host that is down. It performs no I/O.
 func New(path string) *Log { return &Log{path: path} }
+
+// Also has what is written while the host is up be sent to somebody else too, as a host's syslog does.
+func (l *Log) Also(send func(at time.Time, priority int, text string)) { l.also = send }
 
 // Path returns where the log is while the host is up.
 func (l *Log) Path() string { return l.path }
@@ -145,6 +149,9 @@ func (l *Log) Write(at time.Time, priority int, text string) (seq uint64, ok boo
 		return 0, false, fmt.Errorf("write kernel log: %w", err)
 	}
 	l.seq++
+	if l.also != nil {
+		l.also(at, priority, text)
+	}
 	return l.seq - 1, true, nil
 }
 
