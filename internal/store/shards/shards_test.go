@@ -87,6 +87,11 @@ func (r reader) Apply() {
 	c.reads[m] = now
 }
 
+// pass lets the time of the bubble go by.
+func pass(d time.Duration) {
+	time.Sleep(d) // of the bubble's clock
+}
+
 // of are the devices that one reads: a map that nobody changes.
 func (c *crew) of(m *mate) map[string]bool {
 	c.mu.Lock()
@@ -158,12 +163,12 @@ func bubbleOn(t *testing.T, store func(testing.TB) string, f func(t *testing.T, 
 func TestMembersShareAllDevicesAndMoveNoMoreThanTheyMust(t *testing.T) {
 	bubble(t, func(t *testing.T, c *crew) {
 		a := c.join("a", c.db)
-		time.Sleep(time.Second) // of the bubble's clock, as all here
+		pass(time.Second)
 		if n, nobody := c.shares(); n[a] != len(devices) || nobody != 0 {
 			t.Fatalf("who is alone reads %d, nobody %d", n[a], nobody)
 		}
 		b, d := c.join("b", c.db), c.join("d", c.db)
-		time.Sleep(2 * ttl / 5)
+		pass(2 * ttl / 5)
 		n, nobody := c.shares()
 		if nobody != 0 {
 			t.Errorf("nobody reads %d", nobody)
@@ -176,7 +181,7 @@ func TestMembersShareAllDevicesAndMoveNoMoreThanTheyMust(t *testing.T) {
 		before := c.of(a)
 		d.cancel()
 		<-d.ended
-		time.Sleep(ttl/5 + time.Second)
+		pass(ttl/5 + time.Second)
 		after := c.of(a)
 		for dev := range before {
 			if !after[dev] {
@@ -194,18 +199,18 @@ func TestTheDevicesOfOneThatDiesAreReadByOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, c *crew) {
 		c.join("a", c.db)
 		b := c.join("b", c.own())
-		time.Sleep(2 * ttl / 5)
+		pass(2 * ttl / 5)
 		c.kill(b)
 		if _, nobody := c.shares(); nobody == 0 {
 			t.Fatal("it read nothing")
 		}
 		next := c.join("b", c.own())
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if n, nobody := c.shares(); nobody != 0 || n[next] == 0 {
 			t.Errorf("its successor reads %d, nobody %d", n[next], nobody)
 		}
 		c.kill(next)
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		if _, nobody := c.shares(); nobody != 0 {
 			t.Errorf("after 30 s nobody reads %d", nobody)
 		}
@@ -218,12 +223,12 @@ func TestOneThatCannotProveItsLeaseReadsNothing(t *testing.T) {
 		c.join("a", c.db)
 		own := c.own()
 		b := c.join("b", own)
-		time.Sleep(2 * ttl / 5)
+		pass(2 * ttl / 5)
 		if err := c.db.InTx(t.Context(), func(tx *sql.Tx) error { return b.Fence(t.Context(), tx) }); err != nil {
 			t.Fatal(err)
 		}
 		_ = own.Close()
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		if n, nobody := c.shares(); n[b] != 0 || nobody != 0 {
 			t.Errorf("it reads %d, nobody %d", n[b], nobody)
 		}
@@ -241,18 +246,18 @@ func TestAStoreThatIsAwayForAllKillsNobody(t *testing.T) {
 			for _, name := range names {
 				c.join(name, c.db)
 			}
-			time.Sleep(2 * ttl / 5)
+			pass(2 * ttl / 5)
 			before := c.terms()
 			done := make(chan error, 1)
-			go func() { done <- c.db.InTx(t.Context(), func(*sql.Tx) error { time.Sleep(4 * ttl); return nil }) }()
-			time.Sleep(3 * ttl)
+			go func() { done <- c.db.InTx(t.Context(), func(*sql.Tx) error { pass(4 * ttl); return nil }) }()
+			pass(3 * ttl)
 			if _, nobody := c.shares(); (nobody == 0) != (len(names) == 1) {
 				t.Errorf("of %d, while the store is away, nobody reads %d", len(names), nobody)
 			}
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(ttl)
+			pass(ttl)
 			if _, nobody := c.shares(); nobody != 0 {
 				t.Errorf("nobody reads %d", nobody)
 			}
@@ -267,17 +272,17 @@ func TestAStoreThatIsAwayForAllKillsNobody(t *testing.T) {
 func TestANameHasOneReader(t *testing.T) {
 	bubble(t, func(t *testing.T, c *crew) {
 		first := c.join("a", c.db)
-		time.Sleep(time.Second)
+		pass(time.Second)
 		c.mu.Lock()
 		delete(c.reads, first) // until its next write it cannot know: these are refused
 		c.mu.Unlock()
 		second := c.join("a", c.own())
-		time.Sleep(4 * ttl)
+		pass(4 * ttl)
 		if n, nobody := c.shares(); n[first] != 0 || nobody != 0 {
 			t.Errorf("the first reads %d, nobody %d", n[first], nobody)
 		}
 		c.kill(second)
-		time.Sleep(2 * ttl)
+		pass(2 * ttl)
 		if n, nobody := c.shares(); n[first] != len(devices) || nobody != 0 {
 			t.Errorf("after the end of the second the first reads %d, nobody %d", n[first], nobody)
 		}
@@ -303,12 +308,12 @@ func TestNothingIsReadByTwoWhateverHappens(t *testing.T) {
 				c.kill(m)
 				delete(alive, name)
 			}
-			time.Sleep(time.Duration(draw.IntN(20)) * time.Second)
+			pass(time.Duration(draw.IntN(20)) * time.Second)
 		}
 		if len(alive) == 0 {
 			c.join("last", c.db)
 		}
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		if _, nobody := c.shares(); nobody != 0 {
 			t.Errorf("nobody reads %d", nobody)
 		}
