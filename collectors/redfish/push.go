@@ -118,7 +118,7 @@ func (r *reader) listen(ctx context.Context, now time.Time) error {
 			return nil
 		}
 	}
-	s, err := r.c.Subscribe(ctx, r.found.events)
+	s, err := r.c.OpenStream(ctx, r.found.events)
 	if err != nil {
 		e.failed(now)
 		r.s.Log.Debug("cannot open the stream of events; the logs are polled", "error", err)

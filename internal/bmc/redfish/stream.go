@@ -24,8 +24,8 @@ type Stream struct {
 	close  func()
 }
 
-// Subscribe opens the stream at a path, in the session of the client. It lives until ctx is done or [Stream.Close].
-func (c *Client) Subscribe(ctx context.Context, path string) (*Stream, error) {
+// OpenStream opens the stream at a path, in the session of the client. It lives until ctx is done or [Stream.Close].
+func (c *Client) OpenStream(ctx context.Context, path string) (*Stream, error) {
 	if err := c.login(ctx); err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func TestEachRecordIsSentAsItIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close(t.Context())
-	stream, err := c.Subscribe(t.Context(), service.ServerSentEventURI)
+	stream, err := c.OpenStream(t.Context(), service.ServerSentEventURI)
 	if err != nil {
 		t.Fatal(err)
 	}
