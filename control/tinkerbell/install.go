@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -192,8 +193,12 @@ func (i *installer) Apply(ctx context.Context, s control.Step) error {
 	if err != nil {
 		return rejected(err) // of hardware alone nothing follows
 	}
-	if err := i.putTemplate(ctx, &o, s); err != nil { // of which nothing follows either
-		return rejected(discreet(err, o.secrets))
+	if err := i.putTemplate(ctx, &o, s); err != nil {
+		said := discreet(err, o.secrets)
+		if errors.Is(err, control.ErrCannot) || kubernetes.Refused(err) || errors.Is(err, syscall.ECONNREFUSED) {
+			return rejected(said)
+		}
+		return said // it may have come to be, with its secrets: who finds no workflow takes it away
 	}
 	w := &Workflow{
 		TypeMeta: metav1.TypeMeta{APIVersion: group.String(), Kind: "Workflow"},
@@ -272,9 +277,9 @@ func (i *installer) Pursue(ctx context.Context, s control.Step) error {
 	if w.ended() || i.now().After(i.deadline(w)) {
 		return nil
 	}
-	if phase := w.Annotations[bootPhase]; phase == "" || phase == phaseOpen && i.cfg.Boot == bootBMC {
+	if i.starts(w) {
 		// What is done once follows from what there is, not from what was seen of it.
-		if w, err = i.workflow(ctx, w.Name); err != nil || w == nil || w.ended() {
+		if w, err = i.workflow(ctx, w.Name); err != nil || w == nil || w.ended() || !i.starts(w) {
 			return err
 		}
 		if err = i.start(ctx, s, w); errors.Is(err, control.ErrCannot) || errors.Is(err, control.ErrRejected) {
@@ -291,6 +296,12 @@ func (i *installer) Pursue(ctx context.Context, s control.Step) error {
 		}
 	}
 	return nil
+}
+
+// starts reports whether a part of the start from the network is left to do.
+func (i *installer) starts(w *Workflow) bool {
+	phase := w.Annotations[bootPhase]
+	return phase == "" || phase == phaseOpen && i.cfg.Boot == bootBMC
 }
 
 // gone says what it means that a step has no workflow.

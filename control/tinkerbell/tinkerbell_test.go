@@ -494,6 +494,18 @@ func TestTheServerIsStartedFromTheNetworkOnce(t *testing.T) {
 	if boot.times()+cycle.times() != 0 {
 		t.Errorf("boot %v, cycle %v", boot.asked, cycle.asked)
 	}
+	// Nor does one whose watch lags behind.
+	w, err := again.workflow(t.Context(), workflowName(step))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Annotations[bootPhase] = phaseOpen
+	if err := again.flows.Add(w); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Pursue(t.Context(), step); err != nil || boot.times()+cycle.times() != 0 {
+		t.Errorf("boot %v, cycle %v: %v", boot.asked, cycle.asked, err)
+	}
 }
 
 func TestAControllerThatRefusesEndsTheInstallation(t *testing.T) {
