@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"auspex/control"
+	"auspex/internal/kube"
 	"auspex/control/controltest"
 )
 
@@ -163,7 +164,7 @@ func TestWithoutAKubeconfigThereIsNoDriver(t *testing.T) {
 func TestAConfigurationThatCannotBeIsNamed(t *testing.T) {
 	for want, edit := range map[string]func(*Config){
 		"nodes.by":     func(c *Config) { c.Nodes.By = "luck" },
-		"nodes.key":    func(c *Config) { c.Nodes = Nodes{By: byLabel, Key: "a b"} },
+		"nodes.key":    func(c *Config) { c.Nodes = kube.Nodes{By: kube.ByLabel, Key: "a b"} },
 		"taint":        func(c *Config) { c.Taint = "" },
 		"evict_within": func(c *Config) { c.EvictWithin = 0 },
 		"in_cluster":   func(c *Config) { c.Kubeconfig, c.InCluster = "/x", true },

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"auspex/control"
+	"auspex/internal/kube"
 	"auspex/control/messages"
 	"auspex/schemas"
 )
@@ -233,7 +234,7 @@ func (d drain) Pursue(ctx context.Context, s control.Step) error {
 		}
 		after, err := d.evict(ctx, p)
 		if err != nil {
-			if Refused(err) && !apierrors.IsUnauthorized(err) { // a token may be renewed any time, a right is given by people
+			if kube.Refused(err) && !apierrors.IsUnauthorized(err) { // a token may be renewed any time, a right is given by people
 				return rejected(err)
 			}
 			return err

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"auspex/control"
-	"auspex/control/kubernetes"
+	"auspex/internal/kube"
 	"auspex/control/messages"
 	"auspex/schemas"
 )
@@ -205,7 +205,7 @@ func (i *installer) Apply(ctx context.Context, s control.Step) error {
 		Spec: WorkflowSpec{TemplateRef: o.name(), HardwareRef: where, HardwareMap: map[string]string{"device_1": bootMAC(&o.record)}},
 	}
 	_, err = i.create(ctx, workflows, w.Name, w) // one that exists was sent before
-	if kubernetes.Refused(err) {
+	if kube.Refused(err) {
 		return errors.Join(rejected(err), i.tidy(ctx, w))
 	}
 	return err
