@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 )
 
@@ -64,6 +65,9 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return res, err
 }
+
+// WrappedRoundTripper says what is inside, for who closes its connections.
+func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.next }
 
 // Strange drops a client that was not let in: its token may have been renewed.
 func (k *Client) Strange(c *rest.RESTClient, err error) bool {
@@ -119,7 +123,7 @@ func (k *Client) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.core != nil && k.core.Client != nil {
-		k.core.Client.CloseIdleConnections()
+		utilnet.CloseIdleConnectionsFor(k.core.Client.Transport)
 	}
 }
 
