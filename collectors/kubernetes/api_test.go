@@ -213,7 +213,7 @@ func (f *fake) watch(w http.ResponseWriter, r *http.Request, resource string, fr
 		w.(http.Flusher).Flush()
 	}
 	w.(http.Flusher).Flush()
-	if from+1 < f.oldest {
+	if from < f.oldest {
 		say("ERROR", object{"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old resource version"})
 		return
 	}
@@ -250,6 +250,9 @@ func TestConformance(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			// Nothing changes before what is listed is about to be told: what is told would else depend on who is faster.
+			var mu sync.Mutex
+			asked, told := map[string]bool{}, make(chan struct{})
 			return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Authorization") != "Bearer "+secret {
 					status(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
@@ -259,9 +262,24 @@ func TestConformance(t *testing.T) {
 				name, found := strings.CutPrefix(path, "api/v1/")
 				switch {
 				case !found && owners[path] != nil:
+					mu.Lock()
+					if asked[path] = true; len(asked) == len(owners) {
+						select {
+						case <-told:
+						default:
+							close(told)
+						}
+					}
+					mu.Unlock()
 					_, _ = w.Write(owners[path])
 				case found && r.URL.Query().Get("watch") != "":
 					b, _ := os.ReadFile(filepath.Join(input, name+".watch.jsonl"))
+					w.WriteHeader(http.StatusOK)
+					w.(http.Flusher).Flush()
+					select {
+					case <-told:
+					case <-r.Context().Done():
+					}
 					if r.URL.Query().Get("resourceVersion") == "10" {
 						_, _ = w.Write(b)
 					}

@@ -123,11 +123,8 @@ func (c *Config) Targets(resources []schemas.Resource) []schemas.Resource {
 // server is the server of the inventory that a node is; where that cannot be said, the node's name.
 func (c *Config) server(n *node) string {
 	value, ok := c.Nodes.Identity(n.Meta.Name, n.Spec.ProviderID, n.Meta.Labels, n.Meta.Annotations)
-	if ok && c.Nodes.Attr != "" {
-		value = ""
-		if by := c.servers.Load(); by != nil {
-			value = (*by)[value]
-		}
+	if by := c.servers.Load(); ok && c.Nodes.Attr != "" && by != nil {
+		value = (*by)[value]
 	}
 	if !ok || value == "" {
 		return n.Meta.Name
