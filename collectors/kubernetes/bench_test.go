@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"auspex/collectors/collectortest"
@@ -27,7 +28,7 @@ func ballast(o object) {
 func rawPod(b *testing.B, i int) json.RawMessage {
 	b.Helper()
 	o := podOf(fmt.Sprint("train-", i), fmt.Sprintf("%08d-0000", i), fmt.Sprint("n", i%10000), "Running", ballast)
-	metadataOf(o)["resourceVersion"] = fmt.Sprint(i + 1)
+	metadataOf(o)["resourceVersion"] = strconv.Itoa(i + 1)
 	metadataOf(o)["ownerReferences"] = []any{object{
 		"apiVersion": "batch/v1", "kind": "Job", "name": fmt.Sprint("job-", i/8), "uid": fmt.Sprintf("%08d-1111", i/8), "controller": true,
 	}}

@@ -245,7 +245,7 @@ func (h *held) judge(p *pod, now time.Time) {
 	lost := why == "DeletionByTaintManager" || why == "DeletionByPodGC" || p.Status.Reason == reasonNodeLost
 	unwanted := p.Meta.Deleted != "" || why != "" // others end it: that its containers are told to is no failure
 	for _, s := range slices.Concat(p.Status.Init, p.Status.Containers) {
-		h.container(p, &s, unwanted)
+		h.container(&s, unwanted)
 	}
 	slices.SortStableFunc(h.failures, func(a, b failure) int { return a.at.Compare(b.at) })
 	switch p.Status.Phase {
@@ -288,7 +288,7 @@ func (h *held) judge(p *pod, now time.Time) {
 }
 
 // container notes the ends of a container with an error, and when the last one was.
-func (h *held) container(p *pod, s *containerStatus, unwanted bool) {
+func (h *held) container(s *containerStatus, unwanted bool) {
 	note := func(of state, restarts int64) {
 		t := of.Terminated
 		if t == nil {

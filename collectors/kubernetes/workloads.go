@@ -370,7 +370,9 @@ func (f *follower) describe(ev *schemas.Event, w *workload, servers []string) {
 }
 
 // sameContainer reports whether two failures are of one container, by their ids.
-func sameContainer(a, b string) bool { return a[:strings.LastIndexByte(a, '/')] == b[:strings.LastIndexByte(b, '/')] }
+func sameContainer(a, b string) bool {
+	return a[:strings.LastIndexByte(a, '/')] == b[:strings.LastIndexByte(b, '/')]
+}
 
 // failures tells the first of the failures of a workload that were not told. Others that come with it, or soon after,
 // are what it led to: they are counted.

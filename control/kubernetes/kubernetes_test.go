@@ -20,8 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"auspex/control"
-	"auspex/internal/kube"
 	"auspex/control/controltest"
+	"auspex/internal/kube"
 )
 
 // server is an API of one node, one pod on its way out and one of a daemon set. What it is

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"auspex/control"
-	"auspex/internal/kube"
 	"auspex/control/messages"
+	"auspex/internal/kube"
 	"auspex/internal/waittest"
 	"auspex/schemas"
 )

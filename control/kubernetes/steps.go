@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"auspex/control"
-	"auspex/internal/kube"
 	"auspex/control/messages"
+	"auspex/internal/kube"
 	"auspex/schemas"
 )
 
