@@ -290,8 +290,12 @@ func TestNothingIsLostOrToldTwiceOverAKill(t *testing.T) {
 			if !strings.HasPrefix(ev.Type, "workload.") {
 				continue
 			}
-			if was, twice := ids[ev.ID]; twice && was != s.told()[i] {
+			was, twice := ids[ev.ID]
+			if twice && was != s.told()[i] {
 				t.Errorf("two events have the id %s: %s and %s", ev.ID, was, s.told()[i])
+			}
+			if twice && !kill {
+				t.Errorf("%s was told twice", was)
 			}
 			ids[ev.ID] = s.told()[i]
 		}
