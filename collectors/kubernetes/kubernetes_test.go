@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -312,9 +313,17 @@ func TestNothingIsLostOrToldTwiceOverAKill(t *testing.T) {
 func TestABusThatIsAwayLosesNothing(t *testing.T) {
 	s := newSite(t)
 	s.two()
-	s.rec.Fail(fmt.Errorf("the bus is away"))
+	cursors := s.s.Cursors
+	m := &collectortest.Mortal{Cursors: cursors, Emitter: s.rec, Mute: true} // whose successor has something to tell first
+	s.s.Cursors = m
+	stop := s.run(m)
+	waittest.For(t, "end of the process", m.Dead)
+	stop()
+	s.s.Cursors = cursors
+	s.rec.Fail(errors.New("the bus is away"))
+	before := s.api.count("watch pods")
 	defer s.run(s.rec)()
-	waittest.For(t, "list", func() bool { return s.api.count("watch pods") > 0 })
+	waittest.For(t, "more runs than one", func() bool { return s.api.count("watch pods") > before+2 })
 	s.rec.Fail(nil)
 	s.until(train + " workload.state RUNNING n1,n2")
 	seen := map[string]int{}
