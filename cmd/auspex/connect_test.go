@@ -164,7 +164,7 @@ func TestCheckNamesTheBlindSpotsOfEachServer(t *testing.T) {
 		"2 servers (s1, s2): blind to kernel log: collectors.agent is not configured; collectors.kmsg is not configured",
 		"1 server (s2): blind to SEL: collectors.ipmi is not configured; no attribute redfish_url for collectors.redfish",
 		"1 server (s2): blind to sensors: ",
-		"2 servers (s1, s2): blind to jobs: collectors.slurm is not configured",
+		"2 servers (s1, s2): blind to jobs: collectors.kubernetes is not configured; collectors.slurm is not configured",
 		"2 servers (s1, s2): blind to network: no network link of the inventory joins it to a switch",
 	} {
 		if !strings.Contains(out.String(), want) {

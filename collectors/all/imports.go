@@ -8,6 +8,7 @@ import (
 	_ "auspex/collectors/gnmi"         // registers
 	_ "auspex/collectors/ipmi"         // registers
 	_ "auspex/collectors/kmsg"         // registers
+	_ "auspex/collectors/kubernetes"   // registers
 	_ "auspex/collectors/redfish"      // registers
 	_ "auspex/collectors/slurm"        // registers
 	_ "auspex/collectors/syslog"       // registers

@@ -2,15 +2,15 @@ package syslog
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"mime"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,7 +43,7 @@ func (r *receiver) listenJournal(ctx context.Context, addr string) (func() error
 	srv := &http.Server{
 		Handler: mux, TLSConfig: config, ReadHeaderTimeout: handshakeIn, IdleTimeout: progressIn, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    log.New(complaints{r}, "", 0),
+		ErrorLog:    slog.NewLogLogger(complaints{r.log.Handler(), r}, slog.LevelDebug),
 	}
 	return func() error {
 		stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
@@ -111,15 +111,21 @@ func (r *receiver) upload(w http.ResponseWriter, q *http.Request) {
 }
 
 // complaints are what the HTTP server says of connections.
-type complaints struct{ r *receiver }
+type complaints struct {
+	slog.Handler
+	r *receiver
+}
 
-// Write implements [io.Writer].
-func (c complaints) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("TLS handshake error")) {
+// Enabled implements [slog.Handler]: also what is not logged is counted.
+func (complaints) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements [slog.Handler].
+func (c complaints) Handle(ctx context.Context, said slog.Record) error {
+	if strings.Contains(said.Message, "TLS handshake error") {
 		c.r.m.refused.WithLabelValues("tls").Inc()
 	}
-	c.r.log.Debug("upload of a journal", "problem", string(bytes.TrimSpace(b)))
-	return len(b), nil
+	c.r.log.DebugContext(ctx, "upload of a journal", "problem", said.Message)
+	return nil
 }
 
 // progressing notes each time that something was read.

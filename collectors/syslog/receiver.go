@@ -190,7 +190,7 @@ func (r *receiver) tell(key, text string, args ...any) {
 	}
 	r.mu.Unlock()
 	if once {
-		r.log.Warn(text, args...)
+		r.log.Warn(text, args...) //nolint:sloglint // each caller gives a constant
 	}
 }
 

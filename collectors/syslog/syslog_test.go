@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -468,7 +469,7 @@ func TestAnUploadOfAJournal(t *testing.T) {
 	cfg := only("journal", free(t, "tcp"))
 	s := begin(t, cfg, collectortest.Settings(), collectortest.NewRecorder(), server("gpu-1", "gpu-1"))
 	addr := cfg.Journal.Listen
-	old := strings.Replace(kernelEntry(9, xid(48)), fmt.Sprint(collectortest.Now.UnixMicro()+9), "1000000", 1)
+	old := strings.Replace(kernelEntry(9, xid(48)), strconv.FormatInt(collectortest.Now.UnixMicro()+9, 10), "1000000", 1)
 	uploaded(t, addr, strings.Join([]string{
 		kernelEntry(1, "Linux version 6.8.0"),
 		kernelEntry(2, xid(79)+"\n"+xid(63)),
@@ -653,7 +654,7 @@ func FuzzFramer(f *testing.F) {
 		// However a stream is cut into packets, its lines are the same.
 		whole, err := read(len(b) + 1)
 		parts, err2 := read(int(step) + 1)
-		if d := cmp.Diff(whole, parts); d != "" || (err == io.EOF) != (err2 == io.EOF) {
+		if d := cmp.Diff(whole, parts); d != "" || errors.Is(err, io.EOF) != errors.Is(err2, io.EOF) {
 			t.Errorf("%s %v %v", d, err, err2)
 		}
 	})

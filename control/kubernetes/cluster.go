@@ -21,17 +21,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd/api"
 
 	"auspex/control"
+	"auspex/internal/kube"
 	"auspex/schemas"
 )
 
-const (
-	timeout = 15 * time.Second // of one request
-	maxBody = 64 << 20         // of one answer, unpacked
-	page    = 500              // objects of a list that are asked for at a time
-)
+const page = 500 // objects of a list that are asked for at a time
 
 // scheme knows what is spoken here and nothing else: all of Kubernetes' kinds would
 // weigh as much as the rest of the driver.
@@ -52,39 +48,9 @@ type cluster struct {
 	now      func() time.Time
 	resource func(string) (schemas.Resource, bool)
 
-	api   Client
+	api   kube.Client
 	mu    sync.Mutex
 	again map[string]time.Time // when a pod whose eviction has to wait is asked for again, by its UID
-}
-
-func withOrigin(c *api.Config, file string) *api.Config {
-	for _, u := range c.AuthInfos {
-		u.LocationOfOrigin = file
-	}
-	for _, k := range c.Clusters {
-		k.LocationOfOrigin = file
-	}
-	return c
-}
-
-// Rest reads the files that say where the API is and who we are.
-func (c *Config) Rest() (*rest.Config, error) {
-	if c.InCluster {
-		cfg, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, fmt.Errorf("in_cluster: %w", err)
-		}
-		return cfg, nil
-	}
-	file, err := c.kubeconfig()
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := file.ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %s: %w", c.Kubeconfig, err)
-	}
-	return cfg, nil
 }
 
 // settings are those of requests for the core resources.
@@ -114,7 +80,7 @@ func (k *cluster) node(ctx context.Context, server string) (*corev1.Node, error)
 		}
 	}
 	unknown := fmt.Errorf("%w: kubernetes has no node with the %s %q", control.ErrCannot, strings.ReplaceAll(k.cfg.Nodes.By, "_", " "), want)
-	if k.cfg.Nodes.By == byName {
+	if k.cfg.Nodes.By == kube.ByName {
 		if strings.ContainsAny(want, "/%") || want == "" || want == "." || want == ".." { // no name, and no part of a path
 			return nil, unknown
 		}
@@ -129,7 +95,7 @@ func (k *cluster) node(ctx context.Context, server string) (*corev1.Node, error)
 		return &n, nil
 	}
 	selector := labels.Everything()
-	if k.cfg.Nodes.By == byLabel {
+	if k.cfg.Nodes.By == kube.ByLabel {
 		s, err := labels.ValidatedSelectorFromSet(labels.Set{k.cfg.Nodes.Key: want})
 		if err != nil {
 			return nil, unknown
@@ -143,7 +109,7 @@ func (k *cluster) node(ctx context.Context, server string) (*corev1.Node, error)
 			return c.Get().Resource("nodes").Param("labelSelector", selector.String()).Param("limit", strconv.Itoa(page)).Param("continue", from)
 		}, &list)
 		for _, n := range list.Items {
-			if value, ok := k.identity(&n); ok && value == want {
+			if value, ok := k.cfg.Nodes.Identity(n.Name, n.Spec.ProviderID, n.Labels, n.Annotations); ok && value == want {
 				found = append(found, n)
 			}
 		}
@@ -158,18 +124,6 @@ func (k *cluster) node(ctx context.Context, server string) (*corev1.Node, error)
 		return nil, fmt.Errorf("%w: the nodes %s and %s both have the %s of %s", control.ErrCannot, found[0].Name, found[1].Name, k.cfg.Nodes.By, server)
 	}
 	return &found[0], nil
-}
-
-func (k *cluster) identity(n *corev1.Node) (value string, ok bool) {
-	switch k.cfg.Nodes.By {
-	case byLabel:
-		value, ok = n.Labels[k.cfg.Nodes.Key]
-	case byAnnotation:
-		value, ok = n.Annotations[k.cfg.Nodes.Key]
-	case byProvider:
-		value, ok = n.Spec.ProviderID, n.Spec.ProviderID != ""
-	}
-	return value, ok
 }
 
 func pages(read func(from string) (next string, err error)) error {
@@ -291,7 +245,7 @@ func (k *cluster) change(ctx context.Context, server string, edit func(*corev1.N
 		case apierrors.IsConflict(err) && attempt < attempts:
 		case apierrors.IsConflict(err):
 			return fmt.Errorf("%w: node %s is changed by others all the time: %w", control.ErrRejected, n.Name, err)
-		case Refused(err):
+		case kube.Refused(err):
 			return fmt.Errorf("%w: change node %s: %w", control.ErrRejected, n.Name, err)
 		default:
 			return fmt.Errorf("change node %s: %w", n.Name, err)

@@ -21,6 +21,7 @@ import (
 
 	"auspex/control"
 	"auspex/control/controltest"
+	"auspex/internal/kube"
 )
 
 // server is an API of one node, one pod on its way out and one of a daemon set. What it is
@@ -163,7 +164,7 @@ func TestWithoutAKubeconfigThereIsNoDriver(t *testing.T) {
 func TestAConfigurationThatCannotBeIsNamed(t *testing.T) {
 	for want, edit := range map[string]func(*Config){
 		"nodes.by":     func(c *Config) { c.Nodes.By = "luck" },
-		"nodes.key":    func(c *Config) { c.Nodes = Nodes{By: byLabel, Key: "a b"} },
+		"nodes.key":    func(c *Config) { c.Nodes = kube.Nodes{By: kube.ByLabel, Key: "a b"} },
 		"taint":        func(c *Config) { c.Taint = "" },
 		"evict_within": func(c *Config) { c.EvictWithin = 0 },
 		"in_cluster":   func(c *Config) { c.Kubeconfig, c.InCluster = "/x", true },

@@ -22,6 +22,7 @@ import (
 
 	"auspex/control"
 	"auspex/control/messages"
+	"auspex/internal/kube"
 	"auspex/internal/waittest"
 	"auspex/schemas"
 )
@@ -553,11 +554,11 @@ func TestNodesAreFoundByWhatNamesThemOnTheRealAPI(t *testing.T) {
 		map[string]any{"providerID": "cloud://" + id})
 	for by, c := range map[string]struct {
 		server string
-		nodes  Nodes
+		nodes  kube.Nodes
 	}{
-		"label":      {id, Nodes{By: byLabel, Key: "auspex.io/server"}},
-		"annotation": {id + "/x", Nodes{By: byAnnotation, Key: "auspex.io/server"}},
-		"provider":   {id, Nodes{By: byProvider, Attr: "provider_id"}},
+		"label":      {id, kube.Nodes{By: kube.ByLabel, Key: "auspex.io/server"}},
+		"annotation": {id + "/x", kube.Nodes{By: kube.ByAnnotation, Key: "auspex.io/server"}},
+		"provider":   {id, kube.Nodes{By: kube.ByProvider, Attr: "provider_id"}},
 	} {
 		cordon := s.driver(func(k *Config) { k.Nodes = c.nodes })["cordon"]
 		step := control.Step{ID: "act-" + by, Server: c.server}
@@ -569,7 +570,7 @@ func TestNodesAreFoundByWhatNamesThemOnTheRealAPI(t *testing.T) {
 		}
 	}
 	s.node(id+"-b", map[string]any{"labels": map[string]any{"auspex.io/server": id}}, nil)
-	err := s.driver(func(k *Config) { k.Nodes.By = byLabel })["cordon"].Apply(t.Context(), control.Step{ID: "act-9", Server: id})
+	err := s.driver(func(k *Config) { k.Nodes.By = kube.ByLabel })["cordon"].Apply(t.Context(), control.Step{ID: "act-9", Server: id})
 	if !errors.Is(err, control.ErrCannot) || !strings.Contains(err.Error(), "both") {
 		t.Errorf("two nodes: %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"auspex/control"
 	"auspex/control/messages"
+	"auspex/internal/kube"
 	"auspex/schemas"
 )
 
@@ -233,7 +234,7 @@ func (d drain) Pursue(ctx context.Context, s control.Step) error {
 		}
 		after, err := d.evict(ctx, p)
 		if err != nil {
-			if Refused(err) && !apierrors.IsUnauthorized(err) { // a token may be renewed any time, a right is given by people
+			if kube.Refused(err) && !apierrors.IsUnauthorized(err) { // a token may be renewed any time, a right is given by people
 				return rejected(err)
 			}
 			return err

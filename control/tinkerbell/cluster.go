@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"auspex/control"
-	"auspex/control/kubernetes"
+	"auspex/internal/kube"
 )
 
 const (
@@ -36,13 +36,13 @@ const (
 type cluster struct {
 	cfg     Config
 	group   schema.GroupVersion // of what it asks for; that of Tinkerbell where it is not set
-	api     kubernetes.Client
+	api     kube.Client
 	metrics *metrics
 }
 
 // settings are those of requests for Tinkerbell's resources.
 func (k *cluster) settings() (*rest.Config, error) {
-	cfg, err := k.cfg.access().Rest()
+	cfg, err := k.cfg.Rest()
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func rejected(err error) error {
 
 // sent is the error of a request that changes something.
 func sent(err error) error {
-	if kubernetes.Refused(err) {
+	if kube.Refused(err) {
 		return rejected(err)
 	}
 	return err

@@ -76,7 +76,7 @@ func TestTwoHundredAtOnceOnTheRealTinkerbell(t *testing.T) {
 	const many = 200
 	real := defaults()
 	real.Kubeconfig = peer(t, "TINK_AUSPEX")
-	access, err := real.access().Rest()
+	access, err := real.Rest()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"auspex/control/kubernetes"
+	"auspex/internal/kube"
 )
 
 // tends is how often what was opened is looked after where nothing has changed.
@@ -148,7 +148,7 @@ func (i *installer) heard(resource string, err error) {
 		i.away = nil
 		i.log.Info("the Kubernetes API answers again", "resource", resource, "after", i.now().Sub(i.since))
 	case err != nil && was == nil:
-		i.away, i.since = kubernetes.Worded(err), i.now()
+		i.away, i.since = kube.Worded(err), i.now()
 		i.log.Warn("the Kubernetes API cannot be followed", "resource", resource, "error", i.away)
 	}
 }

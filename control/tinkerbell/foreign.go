@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"auspex/control"
-	"auspex/control/kubernetes"
+	"auspex/internal/kube"
 	"auspex/schemas"
 )
 
@@ -417,7 +417,7 @@ func (i *installer) otherBMC(ctx context.Context, h *Hardware, r *schemas.Hardwa
 		known = host{m.Spec.Connection.Host, i.now()}
 		if err != nil && !absent(err) && !i.deaf { // once: the others lack the same right
 			i.deaf = true
-			i.log.Warn("the board controller that hardware refers to cannot be read", "hardware", h.Name, "machine", ref.Name, "error", kubernetes.Worded(err))
+			i.log.Warn("the board controller that hardware refers to cannot be read", "hardware", h.Name, "machine", ref.Name, "error", kube.Worded(err))
 		}
 		i.hosts[ref.Name] = known
 	}

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"auspex/control"
-	"auspex/control/kubernetes"
 	"auspex/control/messages"
+	"auspex/internal/kube"
 	"auspex/schemas"
 )
 
@@ -195,7 +195,7 @@ func (i *installer) Apply(ctx context.Context, s control.Step) error {
 	}
 	if err := i.putTemplate(ctx, &o, s); err != nil {
 		said := discreet(err, o.secrets)
-		if errors.Is(err, control.ErrCannot) || kubernetes.Refused(err) || errors.Is(err, syscall.ECONNREFUSED) {
+		if errors.Is(err, control.ErrCannot) || kube.Refused(err) || errors.Is(err, syscall.ECONNREFUSED) {
 			return rejected(said)
 		}
 		return said // it may have come to be, with its secrets: who finds no workflow takes it away
@@ -211,7 +211,7 @@ func (i *installer) Apply(ctx context.Context, s control.Step) error {
 		Spec: WorkflowSpec{TemplateRef: o.name(), HardwareRef: where, HardwareMap: map[string]string{"device_1": bootMAC(&o.record)}},
 	}
 	_, err = i.create(ctx, workflows, w.Name, w) // one that exists was sent before
-	if kubernetes.Refused(err) {
+	if kube.Refused(err) {
 		return errors.Join(rejected(err), i.tidy(ctx, w))
 	}
 	return err

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"auspex/control"
-	"auspex/control/kubernetes"
+	"auspex/internal/kube"
 )
 
 // Name is the driver's key in the configuration.
@@ -30,10 +30,9 @@ func defaults() *Config {
 // Config is how control reaches Tinkerbell. Without a kubeconfig and outside of a cluster's own it
 // does not.
 type Config struct {
-	Kubeconfig string `yaml:"kubeconfig"` // a file; may name a program that gets a token
-	Context    string `yaml:"context"`    // of the kubeconfig; empty is its current one
-	InCluster  bool   `yaml:"in_cluster"` // uses the service account of the pod that Auspex runs in
-	Namespace  string `yaml:"namespace"`  // that Tinkerbell watches
+	kube.Access `yaml:",inline"`
+
+	Namespace string `yaml:"namespace"` // that Tinkerbell watches
 	// Deadline is how long a workflow may take from its creation; then it is deleted and the
 	// installation has failed.
 	Deadline time.Duration `yaml:"deadline"`
@@ -60,22 +59,8 @@ func (c *Config) validate() error {
 	if c.Boot != bootBMC && c.Boot != bootNone {
 		return fmt.Errorf("boot: want bmc or none, got %q", c.Boot)
 	}
-	if c.InCluster && c.Kubeconfig != "" {
-		return errors.New("kubeconfig and in_cluster are both set: name one of them")
-	}
-	return nil
+	return c.Access.Check()
 }
-
-// Configured reports whether the user says where Tinkerbell is.
-func (c *Config) Configured() bool { return c.Kubeconfig != "" || c.InCluster }
-
-// access is how the API is found and entered.
-func (c *Config) access() *kubernetes.Config {
-	return &kubernetes.Config{Kubeconfig: c.Kubeconfig, Context: c.Context, InCluster: c.InCluster}
-}
-
-// CheckFiles reads the kubeconfig.
-func (c *Config) CheckFiles() error { return c.access().CheckFiles() }
 
 // Remediators implements [control.Driver].
 func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -82,13 +83,14 @@ type following struct {
 }
 
 // look returns what changes when a file does.
-func (s Server) look() (out string) {
+func (s Server) look() string {
+	var out strings.Builder
 	for _, name := range []string{s.CertFile, s.KeyFile, s.ClientCAFile} {
 		if st, err := os.Stat(name); err == nil {
-			out += fmt.Sprintln(st.ModTime().UnixNano(), st.Size())
+			fmt.Fprintln(&out, st.ModTime().UnixNano(), st.Size())
 		}
 	}
-	return out
+	return out.String()
 }
 
 func (f *following) current() *tls.Config {

@@ -1,4 +1,6 @@
-package kubernetes
+// Package kube reaches an API server of Kubernetes, for all who do: where it is and who we are, requests whose answers
+// are bounded, what its refusals say, and which server of the inventory a node is.
+package kube
 
 import (
 	"context"
@@ -7,13 +9,20 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 )
 
-// Client speaks to one API server, for every driver that does. The zero value is ready.
+const (
+	timeout = 15 * time.Second // of one request
+	maxBody = 64 << 20         // of one answer, unpacked
+)
+
+// Client speaks to one API server, for all who do in one part of a process. The zero value is ready.
 type Client struct {
 	mu   sync.Mutex
 	core *rest.RESTClient
@@ -57,6 +66,9 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
+// WrappedRoundTripper says what is inside, for who closes its connections.
+func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.next }
+
 // Strange drops a client that was not let in: its token may have been renewed.
 func (k *Client) Strange(c *rest.RESTClient, err error) bool {
 	if !apierrors.IsUnauthorized(err) {
@@ -75,19 +87,53 @@ func (k *Client) Strange(c *rest.RESTClient, err error) bool {
 func (k *Client) Do(ctx context.Context, settings func() (*rest.Config, error), ask func(*rest.RESTClient) *rest.Request, into runtime.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var err error
+	return k.twice(settings, func(c *rest.RESTClient) error {
+		res := ask(c).MaxRetries(0).Do(ctx)
+		if into == nil {
+			return res.Error()
+		}
+		return res.Into(into)
+	})
+}
+
+// Raw sends one request as [Client.Do] does, and returns the answer as it came; ctx bounds its time.
+func (k *Client) Raw(ctx context.Context, settings func() (*rest.Config, error), ask func(*rest.RESTClient) *rest.Request) (body []byte, err error) {
+	err = k.twice(settings, func(c *rest.RESTClient) error {
+		res := ask(c).MaxRetries(0).Do(ctx)
+		if err := res.Error(); err != nil { // which, unlike that of Raw, is what the server says
+			return err
+		}
+		body, err = res.Raw()
+		return err
+	})
+	return body, err
+}
+
+// Stream begins a watch. The caller closes it; it ends with ctx.
+func (k *Client) Stream(ctx context.Context, settings func() (*rest.Config, error), ask func(*rest.RESTClient) *rest.Request) (stream io.ReadCloser, err error) {
+	err = k.twice(settings, func(c *rest.RESTClient) (err error) {
+		stream, err = ask(c).MaxRetries(0).Stream(ctx)
+		return err
+	})
+	return stream, err
+}
+
+// Close ends idle connections.
+func (k *Client) Close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.core != nil && k.core.Client != nil {
+		utilnet.CloseIdleConnectionsFor(k.core.Client.Transport)
+	}
+}
+
+func (k *Client) twice(settings func() (*rest.Config, error), send func(*rest.RESTClient) error) (err error) {
 	for range 2 {
 		var c *rest.RESTClient
 		if c, err = k.REST(settings); err != nil {
 			return err
 		}
-		res := ask(c).MaxRetries(0).Do(ctx)
-		if into == nil {
-			err = res.Error()
-		} else {
-			err = res.Into(into)
-		}
-		if !k.Strange(c, err) {
+		if err = send(c); !k.Strange(c, err) {
 			break
 		}
 	}
