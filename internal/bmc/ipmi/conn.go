@@ -147,7 +147,7 @@ func (c *Conn) open(ctx context.Context, suite int) (*client.Client, error) {
 		shut, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Millisecond)
 		defer cancel()
 		_ = cl.Close(shut) // frees the socket; there is no session to end
-		return nil, fmt.Errorf("%s: %w", step, classify(err))
+		return nil, fmt.Errorf("%s: %w", step, classify(step, err))
 	}
 	for _, step := range []struct {
 		name string
@@ -155,7 +155,7 @@ func (c *Conn) open(ctx context.Context, suite int) (*client.Client, error) {
 	}{
 		{"open session", func(cl *client.Client) error { _, err := cl.OpenSession(ctx); return err }},
 		{"RAKP 1", func(cl *client.Client) error { _, err := cl.RAKPMessage1(ctx); return err }},
-		{"RAKP 3", func(cl *client.Client) error { _, err := cl.RAKPMessage3(ctx); return err }},
+		{rakp3, func(cl *client.Client) error { _, err := cl.RAKPMessage3(ctx); return err }},
 		{"set privilege level", func(cl *client.Client) error {
 			_, err := cl.SetSessionPrivilegeLevel(ctx, types.PrivilegeLevelAdministrator)
 			return err
@@ -168,17 +168,24 @@ func (c *Conn) open(ctx context.Context, suite int) (*client.Client, error) {
 	return cl, nil
 }
 
+const rakp3 = "RAKP 3"
+
 // classify marks refused credentials: RAKP status 0Dh unauthorized name, 02h
-// invalid session id after a wrong key, and a wrong authentication code.
-func classify(err error) error {
+// invalid session id after a wrong key, and a wrong authentication code. Who has
+// answered RAKP message 1 with the right code knows the password (section 13.31); a wrong
+// code after that is of messages that were repeated and crossed.
+func classify(step string, err error) error {
 	var st *types.RmcpStatusError
 	switch {
 	case errors.Is(err, client.ErrRAKPAuthentication):
 		return fmt.Errorf("%w: %w", ErrAuth, err)
 	case errors.As(err, &st):
 		switch st.StatusCode() {
-		case types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeUnauthorizedRoleOfPriLevel, types.RmcpStatusCodeUnauthorizedGUID,
-			types.RmcpStatusCodeInvalidIntegrityCheckValue:
+		case types.RmcpStatusCodeInvalidIntegrityCheckValue:
+			if step != rakp3 {
+				return fmt.Errorf("%w: %w", ErrAuth, err)
+			}
+		case types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeUnauthorizedRoleOfPriLevel, types.RmcpStatusCodeUnauthorizedGUID:
 			return fmt.Errorf("%w: %w", ErrAuth, err)
 		}
 	}

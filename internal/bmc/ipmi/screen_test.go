@@ -160,6 +160,22 @@ func TestAWrongPasswordOfIPMISimIsARefusal(t *testing.T) {
 	}
 }
 
+// A controller that is asked again before it answers has other numbers for the second time: the codes do not fit, though the password does.
+func TestMessagesThatCrossAreNoRefusal(t *testing.T) {
+	b := ipmitest.Start(t, ipmitest.State{Power: true})
+	for _, suite := range []int{3, 17} {
+		c := connect(t, ipmitest.Relay(t, b.Addr, func(d []byte) [][]byte {
+			if d[5]&0x3f == 0x15 { // RAKP message 4
+				d[17] = 0x0f // invalid integrity check value
+			}
+			return [][]byte{d}
+		}), suite)
+		if err := c.Connect(t.Context()); err == nil || errors.Is(err, ipmi.ErrAuth) {
+			t.Errorf("suite %d: %v", suite, err)
+		}
+	}
+}
+
 // A person must read why a controller that answers does not.
 func TestAnErrorSaysWhatWasPassedOver(t *testing.T) {
 	b := ipmitest.Start(t, ipmitest.State{Power: true})
