@@ -83,6 +83,10 @@ func (k kubernetes) rights() {
 			return
 		}
 		kind := strings.ToLower(fmt.Sprint(doc["kind"]))
+		meta, _ := doc["metadata"].(map[string]any)
+		if meta["name"] != "auspex-control" { // the rights of the collector are its own
+			continue
+		}
 		if kind == "clusterrolebinding" {
 			doc["subjects"] = []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "auspex"}}
 		} else if kind != "clusterrole" {
