@@ -76,6 +76,7 @@ func (s *site) does(kind string, with map[string]string, want control.Verdict, w
 	for range 2 { // it is sent once
 		waittest.Until(s.T, func() error { return taken(s.hands()[kind].Apply(s.Context(), step)) })
 	}
+	crossed := false
 	waittest.Until(s.T, func() error {
 		r := s.hands()[kind]
 		if err := r.(control.Pursuer).Pursue(s.Context(), step); err != nil {
@@ -85,6 +86,9 @@ func (s *site) does(kind string, with map[string]string, want control.Verdict, w
 		switch {
 		case err != nil:
 			return err
+		case strings.Contains(messages.Text(said), "already exists"):
+			crossed = true
+			return nil
 		case v != want && v != control.Pending:
 			s.Fatalf("%s: verdict %d: %s", kind, v, messages.Text(said))
 		case v != want || !strings.Contains(messages.Text(said), words):
@@ -93,6 +97,10 @@ func (s *site) does(kind string, with map[string]string, want control.Verdict, w
 		s.Log(kind, messages.Text(said))
 		return nil
 	})
+	if crossed { // Rufio made the task of a job a second time before it saw the first, and gave the job up: nobody can tell what came of it
+		s.step.ID += "-again"
+		s.does(kind, with, want, words)
+	}
 }
 
 func TestTheRealRufioTurnsThePowerOfAController(t *testing.T) {
