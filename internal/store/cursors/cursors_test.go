@@ -2,6 +2,7 @@ package cursors_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"runtime"
@@ -122,5 +123,54 @@ func TestALossIsReadAsItWasKept(t *testing.T) {
 		"lost": {Since: since, Collectors: []string{"kmsg", "agent"}}, "new": {Since: since, Collectors: []string{"agent"}, Untold: true},
 	}, got); err != nil || d != "" {
 		t.Error(err, d)
+	}
+}
+
+// Who reads a device no more must not move where another goes on, alone or together with others.
+func TestAFencedPositionIsNotMoved(t *testing.T) {
+	db := sqltest.OpenFile(t)
+	if err := cursors.New(db).SetCursor(t.Context(), "kmsg", "h1", "7"); err != nil {
+		t.Fatal(err)
+	}
+	out := errors.New("put out")
+	c := cursors.Fenced(db, func(context.Context, *sql.Tx) error { return out })
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			if err := c.SetCursor(t.Context(), "kmsg", fmt.Sprint("h", i), "8"); !errors.Is(err, out) {
+				t.Errorf("h%d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	for device, want := range map[string]string{"h1": "7", "h2": ""} {
+		if got, err := c.Cursor(t.Context(), "kmsg", device); err != nil || got != want {
+			t.Errorf("%s is at %q, want %q: %v", device, got, want, err)
+		}
+	}
+}
+
+// A position whose caller has left is written, or was refused, when the store has settled.
+func TestNothingIsWrittenAfterTheStoreHasSettled(t *testing.T) {
+	db := sqltest.OpenFile(t)
+	begun, end := make(chan struct{}), make(chan struct{})
+	c := cursors.Fenced(db, func(context.Context, *sql.Tx) error { close(begun); <-end; return nil })
+	ctx, leave := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() { defer close(gone); _ = c.SetCursor(ctx, "kmsg", "h1", "8") }()
+	<-begun
+	leave()
+	<-gone
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := c.Settle(soon); err == nil {
+		t.Error("settled while it is being written")
+	}
+	close(end)
+	if err := c.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Cursor(t.Context(), "kmsg", "h1"); err != nil || got != "8" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
