@@ -155,7 +155,7 @@ func TestATicketIsToldWithItsEvidenceAndClosedByAPerson(t *testing.T) {
 	inc := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus")
 	inc.Explanations = map[string]string{"en": "because", "zh": "因为"}
 	inc.Alternatives = []schemas.Cause{{Resource: "gpu-r01-03", Fault: "host.crash", Confidence: 0.1}}
-	as := b.until(c, func(as []schemas.Action) bool { return states(as)["ticket"] == schemas.ActionProposed }, inc)
+	as := b.until(c, func(as []schemas.Action) bool { return states(as)["ticket"] == schemas.ActionProposed && b.over() }, inc)
 	at := slices.IndexFunc(as, func(a schemas.Action) bool { return a.Kind == "ticket" })
 	ticket := as[at]
 	if !ticket.Person || ticket.DetailSentence == nil || ticket.DetailSentence.ID != messages.ForPersonAfterTold || !strings.HasSuffix(ticket.Detail, "told to desk") {
@@ -209,7 +209,7 @@ func TestATicketWhoseIncidentEndsIsClosed(t *testing.T) {
 	hookTo(t, b.db, d.URL)
 	sends(t, b.db)
 	c := b.controller()
-	as := b.until(c, func(as []schemas.Action) bool { return states(as)["inspect_feed"] == schemas.ActionProposed }, incident("i2", "pdu-r01-a", "power.feed_loss"))
+	as := b.until(c, func(as []schemas.Action) bool { return states(as)["inspect_feed"] == schemas.ActionProposed && b.over() }, incident("i2", "pdu-r01-a", "power.feed_loss"))
 	inc := incident("i2", "pdu-r01-a", "power.feed_loss")
 	now := time.Now()
 	inc.Closed = &now
