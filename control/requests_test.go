@@ -239,7 +239,7 @@ func TestAPersonGoesOnWhereALadderFailed(t *testing.T) {
 	b := newBench(t, schemas.ModeEnforce)
 	b.w.lazy = true
 	c := b.controller()
-	b.until(c, func(as []schemas.Action) bool { return states(as)["ticket"] != "" }, incident("i1", part, "gpu.fallen_off_bus"))
+	b.until(c, func(as []schemas.Action) bool { return states(as)["ticket"] != "" && b.over() }, incident("i1", part, "gpu.fallen_off_bus"))
 	if len(c.open) != 1 {
 		t.Fatalf("%d cases stand", len(c.open))
 	}
