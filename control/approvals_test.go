@@ -249,6 +249,7 @@ func (f frost) Frozen(_ context.Context, t time.Time, server string) (schemas.Ma
 func TestNothingThatEndsWhatRunsStartsInAFreeze(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, schemas.ModeEnforce)
+	b.policies("2s", "10m") // what is seen in the end is not to depend on the machine
 	c := b.controller()
 	c.d.Freezes = frost{server: true}
 	of := func(as []schemas.Action, server, kind string) schemas.Action {

@@ -642,6 +642,13 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		k.vigil.repaired(a.EffectAt, r.Quiet)
 	}
 	deadline := c.d.Now().Add(max(r.Verify, c.cfg.Poll) + r.Quiet)
+	var believed time.Time // what nobody has answered for may still come, on top of what another did: the next step waits for it
+	if uncertain {
+		believed = k.Decided.Add(c.lateness)
+		if t := believed.Add(c.cfg.Poll); deadline.Before(t) {
+			deadline = t
+		}
+	}
 	last := messages.New(messages.NothingSeen, nil)
 	told, shown := c.d.Now(), ""
 	for {
@@ -663,6 +670,9 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if v == Verified && c.d.Now().Before(believed) {
+			v = Pending
 		}
 		if err != nil {
 			last = messages.Error(err)

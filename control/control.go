@@ -212,6 +212,7 @@ type Controller struct {
 	// afterStep is called between any two steps of a climb, and after waits of it; tests stop there.
 	afterStep func(name string)
 	after     func(d time.Duration) <-chan time.Time
+	lateness  time.Duration // after a decision, until nothing that was sent for it can reach a device any more
 }
 
 // candidate is an open incident whose cause is settling.
@@ -248,6 +249,7 @@ func New(cfg Config, d Deps) (*Controller, error) {
 		cfg: cfg, d: d, policies: set, store: &store{db: d.DB, holder: d.Holder, now: d.Now, ttl: cfg.LeaseTTL},
 		incidents: map[string]*candidate{}, open: map[string]*climb{}, out: map[string]*climb{}, wake: map[string]chan struct{}{}, withdrawn: map[string]string{},
 		dirty: make(chan struct{}, 1), taking: make(chan struct{}, 1), news: make(chan struct{}, 1), deposed: func() {}, afterStep: func(string) {}, after: time.After,
+		lateness: 2 * cfg.CallTime, // it is sent within one (awake), and is under way for one
 		checks: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "auspex_control_check_seconds", Help: "Time that one evaluation of all checks of a step took.",
 			Buckets: []float64{25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 5e-3, 25e-3, 100e-3},

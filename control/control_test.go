@@ -253,6 +253,7 @@ func (b *bench) controller() *Controller {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	c.lateness = 0 // what the world of the bench is told, it does at once
 	return c
 }
 
@@ -607,6 +608,22 @@ func TestAPeerThatGoesAwayDuringAStepIsLookedAtAndNotAskedAgain(t *testing.T) {
 				t.Errorf("%d requests arrived, want %d; drained %v", asks, tc.asks, b.w.drained)
 			}
 		})
+	}
+}
+
+// A drain that nobody answered may still be under way when somebody else's is seen: the power cycle waits for it.
+func TestWhatIsStillUnderWayIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, schemas.ModeEnforce)
+	b.w.drained["gpu-r01-03"] = true
+	c := b.controller()
+	c.lateness = 700 * time.Millisecond
+	r := brokenStep{worldStep{b.w}, "drain", false, &atomic.Int32{}}
+	c.d.Remediators = map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r}
+	as := b.until(c, func(as []schemas.Action) bool { return states(as)["power_cycle"] != "" }, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	drain := kind(as, "drain")
+	if took := drain.Time.Sub(drain.Created); drain.State != schemas.ActionDone || took < c.lateness {
+		t.Errorf("the drain is %s after %s", drain.State, took)
 	}
 }
 

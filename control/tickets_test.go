@@ -209,7 +209,9 @@ func TestATicketWhoseIncidentEndsIsClosed(t *testing.T) {
 	hookTo(t, b.db, d.URL)
 	sends(t, b.db)
 	c := b.controller()
-	as := b.until(c, func(as []schemas.Action) bool { return states(as)["inspect_feed"] == schemas.ActionProposed && b.over() }, incident("i2", "pdu-r01-a", "power.feed_loss"))
+	as := b.until(c, func(as []schemas.Action) bool {
+		return states(as)["inspect_feed"] == schemas.ActionProposed && b.over()
+	}, incident("i2", "pdu-r01-a", "power.feed_loss"))
 	inc := incident("i2", "pdu-r01-a", "power.feed_loss")
 	now := time.Now()
 	inc.Closed = &now

@@ -146,9 +146,9 @@ func TestACableThatLLDPContradictsIsAConflict(t *testing.T) {
 		if is := list(schemas.ConflictOpen); len(is) > 0 || len(list(schemas.ConflictSettled)) != 2 {
 			return fmt.Errorf("%+v", is)
 		}
+		if got := verdicts(); got["contradicts"] > 0 || got["unknown_port"]+got["unknown_neighbor"]+got["ambiguous"]+got["unlisted"] > 0 {
+			return fmt.Errorf("%v", got)
+		}
 		return nil
 	})
-	if got := verdicts(); got["contradicts"] > 0 || got["unknown_port"]+got["unknown_neighbor"]+got["ambiguous"]+got["unlisted"] > 0 {
-		t.Errorf("%v", got)
-	}
 }

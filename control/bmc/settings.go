@@ -261,8 +261,9 @@ func (o settings) Verify(ctx context.Context, s control.Step) (v control.Verdict
 			if len(b.Messages) > 0 {
 				args["differences"] = fmt.Sprintf("%s; it says: %s", args["differences"], strings.Join(b.Messages, " "))
 			}
-			// Where it says that it has put settings in force since, it will make no more of them.
-			if !b.Applied.IsZero() && !b.Applied.Add(-skew).Before(s.Since.Add(-2*time.Second)) {
+			// Where it says that it has put settings in force at this start, it will make no more of them. What was read
+			// before may be of the start before.
+			if !b.Applied.Before(reset) && !b.Applied.Add(-skew).Before(s.Since.Add(-2*time.Second)) {
 				v = control.Failed
 			}
 			observed = messages.New(messages.BIOSRefused, args)
