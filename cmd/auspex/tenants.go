@@ -17,6 +17,7 @@ import (
 func (s *stack) tenants() run.Component {
 	return run.Func("tenants", func(ctx context.Context, ready func()) error {
 		ready()
+		s.seesJobs(ctx)
 		for _, one := range []struct {
 			user, team, purpose string
 			wish                schemas.Wish
@@ -37,6 +38,18 @@ func (s *stack) tenants() run.Component {
 		<-ctx.Done()
 		return nil
 	})
+}
+
+// seesJobs waits until the scheduler has told what runs, or for a minute: before, servers seem to be free that are not.
+func (s *stack) seesJobs(ctx context.Context) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		for range s.inv.Snapshot().Workloads() {
+			return
+		}
+		if run.Sleep(ctx, time.Second/4) != nil {
+			return
+		}
+	}
 }
 
 // tenant makes a user and a team of theirs, once; their ids.

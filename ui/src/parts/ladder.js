@@ -12,9 +12,10 @@ const OF_PARTS = new Set(['reset_gpu', 'validate', 'configure_gpu', 'replace', '
 /** What one action does. Some act on the part, the others on the server that holds it. */
 export const actionText = (action) => doText(action.kind, (OF_PARTS.has(action.kind) && action.target) || action.server || action.target);
 
-const RANK = ['waiting', 'running', 'verifying', 'approved', 'unknown', 'failed', 'proposed', 'refused', 'done', 'cancelled'];
-/** What waits for a person first, then what runs, then the rest by rung. */
-export const bySoonest = (items) => [...items].sort((a, b) => RANK.indexOf(a.state) - RANK.indexOf(b.state) || a.rung - b.rung || Date.parse(b.time) - Date.parse(a.time));
+const RANK = ['ended', 'proposed', 'unknown', 'approved', 'verifying', 'running', 'waiting'];
+const rankOf = (a) => Math.max(0, RANK.indexOf(a.state));
+/** What waits for a person first, then what runs, then what has ended as it went up the ladder. */
+export const bySoonest = (items) => [...items].sort((a, b) => rankOf(b) - rankOf(a) || a.rung - b.rung || Date.parse(a.time) - Date.parse(b.time));
 
 /** Whether an action only shows what it would do. */
 export const isDry = (action) => action.mode === 'dry-run' || action.mode === 'observe';
