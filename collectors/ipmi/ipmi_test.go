@@ -143,7 +143,11 @@ func TestALongLogGoesOutInChunks(t *testing.T) {
 
 func TestAnIdleLogCostsOneCommand(t *testing.T) {
 	l := newLog(t, nil)
+	now := l.s.Now()
+	l.r.s.Now = func() time.Time { return now }
 	l.add(1)
+	l.poll()
+	now = now.Add(settle)
 	l.poll()
 	before := l.bmc.Commands(types.CommandGetSELEntry)
 	l.poll()

@@ -76,6 +76,9 @@ func ParseRaw(b []byte) (Record, error) {
 	return r, nil
 }
 
+// Unset reports whether a time of a controller's clock counts from its start and not from 1970.
+func Unset(t time.Time) bool { return t.Unix() <= preInit || t.Unix() == noTime }
+
 func (r *Record) setTime(sec uint32) {
 	if r.PreInit = sec <= preInit || sec == noTime; sec != noTime {
 		r.Time = time.Unix(int64(sec), 0).UTC()
