@@ -17,8 +17,6 @@ import (
 	"auspex/schemas"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 func target(addr string) schemas.Resource {
 	return schemas.Resource{ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{
 		schemas.AttrIPMIIP: addr, schemas.AttrCredential: "bmc",
