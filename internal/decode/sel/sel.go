@@ -191,6 +191,8 @@ func ParseElist(line string) (Record, error) {
 		for i, name := range []string{"System Firmware Error", "System Firmware Hang", "System Firmware Progress"} {
 			if strings.HasPrefix(f[0], name) {
 				et, offs, found, r.Detail = faults.SELSensorSpecific, byte(i), true, text
+			} else if text == "Unknown "+name[len("System Firmware "):] {
+				et, offs, found = faults.SELSensorSpecific, byte(i), true
 			}
 		}
 	}
@@ -279,7 +281,19 @@ func (r *Record) Event(sensor string) schemas.Event {
 			ev.Severity = schemas.SeverityCritical
 		}
 		ev.Message = r.Text
-		if ev.Message == "" {
+		number, maker, ok := r.Maker()
+		if ok {
+			ev.SetAttr("manufacturer_id", strconv.FormatUint(uint64(number), 10))
+			if maker != "" {
+				ev.SetAttr("manufacturer", maker)
+				maker = " of " + maker
+			}
+		}
+		switch {
+		case ev.Message != "":
+		case ok:
+			ev.Message = fmt.Sprintf("OEM record %02xh%s: %s", r.Type, maker, hex.EncodeToString(r.OEM[3:]))
+		default:
 			ev.Message = fmt.Sprintf("OEM record %02xh: %s", r.Type, hex.EncodeToString(r.OEM))
 		}
 		ev.SetAttr("action", action(&ev))
@@ -328,8 +342,16 @@ func (r *Record) Event(sensor string) schemas.Event {
 		ev.State = ""
 	}
 	parts := []string{strings.TrimSpace(e.Sensor + " " + sensor), e.Text}
+	if r.Detail == "" {
+		r.Detail = r.detail()
+	}
 	if r.Detail != "" {
 		parts = append(parts, r.Detail)
+	}
+	// What the tables do not have, or the vendor has put into event data, is told as it is.
+	if r.Type == 0x02 && r.EventType != 0 && (!e.Known || r.Data[0]&used2 == 0x80 || r.Data[0]&used3 == 0x20 && r.SensorType != typeMemory) {
+		ev.SetAttr("event_data", hex.EncodeToString(r.Data[:]))
+		parts = append(parts, "event data "+ev.Attr("event_data"))
 	}
 	switch {
 	case r.Reading != "":
