@@ -143,6 +143,7 @@ type reader struct {
 	skewAt    time.Time
 	sensors   []sensorRef
 	names     map[uint8]string // of sensors by number
+	maker     uint32           // of the controller, 0 is not known
 	stamp     ipmi.SDRStamp
 	haveSDR   bool
 	sensorsAt time.Time

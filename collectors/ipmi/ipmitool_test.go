@@ -84,3 +84,36 @@ func TestEachOffsetMeansWhatIPMItoolSays(t *testing.T) {
 		t.Errorf("%d rows of %d", seen, len(rows))
 	}
 }
+
+// What Dell and Supermicro mean with event data, and that nothing is made of what they have not described.
+func TestVendorsEventData(t *testing.T) {
+	for _, c := range []struct {
+		maker        uint32
+		sensor       byte
+		data         [3]byte
+		ours, theirs string
+	}{
+		{674, 0x0c, [3]byte{0xa0, 0x80, 0x05}, "DIMM A1, DIMM A3", "DIMMA1, DIMMA3"},
+		{674, 0x0c, [3]byte{0xa1, 0xc1, 0x10}, "DIMM B1", "DIMMB1"},
+		{674, 0x0c, [3]byte{0xa0, 0x1f, 0x02}, "card B, DIMM 2", "Card B DIMM2"},
+		{674, 0x13, [3]byte{0xa8, 0x0a, 0x3b}, "PCI 3b:01.2", "PCI bus:3b device:01 function:2"},
+		{674, 0x13, [3]byte{0xaa, 0x00, 0x84}, "slot 4", "Slot 4"},
+		{10876, 0xd0, [3]byte{0x80, 0x01, 0xff}, "cold reset of the controller", "BMC cold reset"},
+		{19046, 0xd0, [3]byte{0x80, 0x01, 0xff}, "event data 8001ff", ""},
+		{674, 0x07, [3]byte{0xa5, 0x01, 0x02}, "event data a50102", ""},
+	} {
+		b := ipmitest.Start(t, ipmitest.State{Clock: collectortest.Now, Manufacturer: c.maker})
+		b.Add(ipmitest.Record(1, uint32(collectortest.Now.Unix()), c.sensor, 0x30, 0x6f, c.data[:]...))
+		l := newLog(t, nil)
+		l.bmc = b
+		l.restart(l.r.cfg)
+		l.poll()
+		if ev := l.rec.Events()[0]; !strings.Contains(ev.Message, "| "+c.ours+" |") {
+			t.Errorf("%d %02x %x: %q has no %q", c.maker, c.sensor, c.data, ev.Message, c.ours)
+		}
+		said := ipmitool(t, b.Addr, "sel", "list")
+		if !strings.Contains(said, c.theirs) {
+			t.Errorf("%d %02x %x: ipmitool says %q", c.maker, c.sensor, c.data, said)
+		}
+	}
+}

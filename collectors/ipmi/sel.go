@@ -417,6 +417,7 @@ func (r *reader) event(rec ipmi.SELRecord) (schemas.Event, bool) {
 	now := r.s.Now()
 	raw := hex.EncodeToString(rec.Raw[:])
 	dec, err := sel.ParseRaw(rec.Raw[:])
+	dec.Manufacturer = r.maker
 	var ev schemas.Event
 	if err != nil {
 		r.badRecords.Inc()

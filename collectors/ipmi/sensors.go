@@ -61,6 +61,9 @@ func (r *reader) readNames(ctx context.Context) error {
 		return err
 	}
 	r.badRecords.Add(float64(bad))
+	if r.maker, err = r.conn.Manufacturer(ctx); err != nil {
+		return err
+	}
 	r.stamp, r.haveSDR = stamp, true
 	r.sensors, r.names = r.sensors[:0], make(map[uint8]string, len(list))
 	r.batch = collectors.NewBatch(r.device, Name)

@@ -3,6 +3,7 @@
 package sel
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -43,6 +44,8 @@ type Record struct {
 	// is what a vendor has added, such as the name of a memory module.
 	Sensor, Text, Detail string
 	Reading              string
+	// Manufacturer is that of the controller, by its IANA number; 0 where it is not known.
+	Manufacturer uint32
 }
 
 // ParseRaw decodes the 16 bytes of a record.
@@ -319,12 +322,16 @@ func (r *Record) Event(sensor string) schemas.Event {
 	if ev.Type != schemas.EventBMCSEL && sensor != "" {
 		ev.Code = sensor
 	}
+	told := r.vendor()
+	if r.Detail == "" {
+		r.Detail = cmp.Or(told, r.detail())
+	}
 	if r.Detail != "" && r.SensorType == typeMemory {
 		ev.SetAttr("slot", r.Detail)
 	}
 	// Event data 3 of a memory sensor numbers the module where event data 1 says
 	// that it does (IPMI 2.0, tables 29-6 and 42-3, sensor type 0Ch).
-	if r.SensorType == typeMemory && r.EventType == faults.SELSensorSpecific && r.Data[0]&0x30 == 0x20 {
+	if told == "" && r.SensorType == typeMemory && r.EventType == faults.SELSensorSpecific && r.Data[0]&0x30 == 0x20 {
 		ev.SetAttr("part_kind", schemas.KindDIMM)
 		ev.SetAttr("part", fmt.Sprintf("dimm%d", r.Data[2]))
 	}
@@ -342,14 +349,11 @@ func (r *Record) Event(sensor string) schemas.Event {
 		ev.State = ""
 	}
 	parts := []string{strings.TrimSpace(e.Sensor + " " + sensor), e.Text}
-	if r.Detail == "" {
-		r.Detail = r.detail()
-	}
 	if r.Detail != "" {
 		parts = append(parts, r.Detail)
 	}
 	// What the tables do not have, or the vendor has put into event data, is told as it is.
-	if r.Type == 0x02 && r.EventType != 0 && (!e.Known || r.Data[0]&used2 == 0x80 || r.Data[0]&used3 == 0x20 && r.SensorType != typeMemory) {
+	if r.Type == 0x02 && r.EventType != 0 && told == "" && (!e.Known || r.Data[0]&used2 == oemCode2 || r.Data[0]&used3 == oemCode3 && r.SensorType != typeMemory) {
 		ev.SetAttr("event_data", hex.EncodeToString(r.Data[:]))
 		parts = append(parts, "event data "+ev.Attr("event_data"))
 	}

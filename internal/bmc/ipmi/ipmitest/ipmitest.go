@@ -35,6 +35,8 @@ type State struct {
 	// UNC, UCR, UNR in hexadecimal. A sensor without one does not know the command.
 	Thresholds map[uint8]string `yaml:"thresholds"`
 	SEL        []string         `yaml:"sel"`
+	// Manufacturer is an IANA number.
+	Manufacturer uint32 `yaml:"manufacturer"`
 }
 
 // Reading is the answer to Get Sensor Reading; a sensor without one is absent.
@@ -93,7 +95,7 @@ func Start(t testing.TB, s State) *BMC {
 	for _, h := range s.SEL {
 		b.sel = append(b.sel, unhex(t, h))
 	}
-	dev := bmc.New(bmc.DeviceInfo{DeviceID: 32, FirmwareMajor: 1, IPMIVersion: 0x20}, [16]byte{1}, mock.New(), bmc.WithClock(clock.Real))
+	dev := bmc.New(bmc.DeviceInfo{DeviceID: 32, FirmwareMajor: 1, IPMIVersion: 0x02, ManufacturerID: s.Manufacturer}, [16]byte{1}, mock.New(), bmc.WithClock(clock.Real))
 	u, err := dev.Users.Add(2, "admin")
 	if err != nil {
 		t.Fatal(err)
