@@ -142,8 +142,12 @@ type reader struct {
 	skew      time.Duration // the controller's clock minus ours
 	skewAt    time.Time
 	sensors   []sensorRef
-	names     map[uint8]string // of sensors by number
-	maker     uint32           // of the controller, 0 is not known
+	known     []ipmi.Sensor     // all, and
+	byKey     map[sensorKey]int // where each stands
+	tells     bool              // a sensor tells the server's power
+	drawFrom  time.Time         // before then it is not asked for over DCMI
+	statesAt  time.Time         // when discrete sensors were read
+	maker     uint32            // of the controller, 0 is not known
 	stamp     ipmi.SDRStamp
 	haveSDR   bool
 	sensorsAt time.Time

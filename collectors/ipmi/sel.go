@@ -427,8 +427,13 @@ func (r *reader) event(rec ipmi.SELRecord) (schemas.Event, bool) {
 		}
 		ev.SetAttr("record", strconv.Itoa(int(rec.ID)))
 	} else {
-		ev = dec.Event(r.names[dec.SensorNumber])
-		r.refine(&ev, &dec)
+		s := r.sensorOf(&dec)
+		name := ""
+		if s != nil {
+			name = s.Name
+		}
+		ev = dec.Event(name)
+		refine(&ev, &dec, s)
 	}
 	switch {
 	case ev.Time.IsZero(): // an OEM record without a stamp
@@ -450,28 +455,24 @@ func (r *reader) event(rec ipmi.SELRecord) (schemas.Event, bool) {
 
 // refine adds what only a session with the controller knows: the part, and the
 // readings in units (table 29-6: event data 2 is the reading, 3 the threshold).
-func (r *reader) refine(ev *schemas.Event, rec *sel.Record) {
-	if kind, part := sensor.Part(r.names[rec.SensorNumber]); part != "" && rec.Type == recordSystem {
+func refine(ev *schemas.Event, rec *sel.Record, s *ipmi.Sensor) {
+	if s == nil || rec.Type != recordSystem {
+		return
+	}
+	if kind, part := sensor.Part(s.Name); part != "" {
 		ev.SetAttr("part_kind", kind)
 		ev.SetAttr("part", part)
 	}
-	if ev.Attr("raw_reading") == "" {
+	if ev.Attr("raw_reading") == "" || !s.Analog {
 		return
 	}
-	for i := range r.sensors {
-		s := &r.sensors[i]
-		if s.s.Number != rec.SensorNumber || !s.s.Analog {
-			continue
-		}
-		num := func(raw byte) string { return strconv.FormatFloat(s.s.Value(raw), 'g', 6, 64) }
-		ev.SetAttr("reading", num(rec.Data[1]))
-		ev.SetAttr("unit", string(s.s.Unit))
-		ev.Message += " | reading " + num(rec.Data[1])
-		if ev.Attr("raw_threshold") != "" {
-			ev.SetAttr("limit", num(rec.Data[2]))
-			ev.Message += " | limit " + num(rec.Data[2])
-		}
-		return
+	num := func(raw byte) string { return strconv.FormatFloat(s.Value(raw), 'g', 6, 64) }
+	ev.SetAttr("reading", num(rec.Data[1]))
+	ev.SetAttr("unit", string(s.Unit))
+	ev.Message += " | reading " + num(rec.Data[1])
+	if ev.Attr("raw_threshold") != "" {
+		ev.SetAttr("limit", num(rec.Data[2]))
+		ev.Message += " | limit " + num(rec.Data[2])
 	}
 }
 
