@@ -37,6 +37,8 @@ type State struct {
 	SEL        []string         `yaml:"sel"`
 	// Manufacturer is an IANA number.
 	Manufacturer uint32 `yaml:"manufacturer"`
+	// Watts is what it says over DCMI that the server draws; 0 is of one that has no DCMI.
+	Watts uint16 `yaml:"watts"`
 }
 
 // Reading is the answer to Get Sensor Reading; a sensor without one is absent.
@@ -53,6 +55,7 @@ type BMC struct {
 	mu       sync.Mutex
 	state    State
 	sdrs     [][]byte
+	sdrAt    uint32 // when they were last changed
 	sel      [][]byte
 	added    uint32
 	controls []byte
@@ -110,6 +113,7 @@ func Start(t testing.TB, s State) *BMC {
 		types.CommandReserveSEL: b.reserve, types.CommandClearSEL: b.clear,
 		types.CommandGetSDRRepoInfo: b.sdrInfo, types.CommandGetSDR: b.getSDR, types.CommandGetSensorReading: b.reading,
 		types.CommandGetSensorThresholds: b.thresholds,
+		types.CommandGetDCMIPowerReading: b.watts,
 		types.CommandGetChassisStatus:    b.chassis, types.CommandChassisControl: b.control,
 		types.CommandSetSystemBootOptions: b.setBoot, types.CommandGetSystemBootOptions: b.getBoot,
 	} {
@@ -226,6 +230,13 @@ func (b *BMC) Log() [][]byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.sel)
+}
+
+// SetSDRs changes the sensor records at a time of the controller's clock.
+func (b *BMC) SetSDRs(at uint32, records ...[]byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sdrs, b.sdrAt = records, at
 }
 
 // SetPower turns the server on or off, as somebody at its button would.
@@ -349,6 +360,7 @@ func (b *BMC) sdrInfo([]byte) ([]byte, types.CompletionCode) {
 	out := make([]byte, 14)
 	out[0] = 0x51
 	binary.LittleEndian.PutUint16(out[1:], uint16(len(b.sdrs)))
+	binary.LittleEndian.PutUint32(out[5:], b.sdrAt)
 	return out, types.CodeOK
 }
 
@@ -387,6 +399,21 @@ func (b *BMC) thresholds(req []byte) ([]byte, types.CompletionCode) {
 		return nil, types.CodeIllegalCommand
 	}
 	return out, types.CodeOK
+}
+
+// watts is Get Power Reading (DCMI 1.5, section 6.6.1).
+func (b *BMC) watts(req []byte) ([]byte, types.CompletionCode) {
+	if b.state.Watts == 0 {
+		return nil, types.CodeInvalidCommand
+	}
+	if len(req) < 1 || req[0] != 0xdc {
+		return nil, types.CodeRequestDataFieldInvalid
+	}
+	out := []byte{0xdc}
+	for range 4 {
+		out = binary.LittleEndian.AppendUint16(out, b.state.Watts)
+	}
+	return append(append(out, make([]byte, 8)...), 0x40), types.CodeOK
 }
 
 func (b *BMC) chassis([]byte) ([]byte, types.CompletionCode) {
