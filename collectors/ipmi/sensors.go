@@ -2,11 +2,13 @@ package ipmi
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"auspex/collectors"
 	"auspex/internal/bmc/ipmi"
 	"auspex/internal/bmc/sensor"
+	"auspex/internal/decode/sel"
 	"auspex/schemas"
 )
 
@@ -19,6 +21,7 @@ type sensorRef struct {
 	// whether it has input and works.
 	supply      bool
 	input, good collectors.Ref
+	discrete    bool                   // what it says are states, one a bit
 	thresholds  []collectors.Threshold // scaled as the readings are
 }
 
@@ -33,6 +36,36 @@ func (s *sensorRef) setThresholds(given []schemas.Threshold) {
 // recheck is how often the stamp of the sensor records is looked at; re-reading
 // all of them costs a command or more each.
 const recheck = 5 * time.Minute
+
+// How often discrete sensors are read, whose changes are in the event log, and a controller that does not measure its
+// power is asked for it.
+const (
+	restate = time.Minute
+	redraw  = time.Hour
+)
+
+// draws is the metric of a server's power.
+const draws = "auspex_server_power_watts"
+
+// sensorKey is what tells sensors apart (section 33.3).
+type sensorKey struct{ owner, lun, number uint8 }
+
+// sensorOf finds the sensor of a record by its owner, or by its number and type where another has sent the record for it.
+func (r *reader) sensorOf(rec *sel.Record) *ipmi.Sensor {
+	if i, ok := r.byKey[sensorKey{uint8(rec.Generator & 0xff), uint8(rec.Generator >> 8 & 3), rec.SensorNumber}]; ok { //nolint:gosec // masked
+		return &r.known[i]
+	}
+	var found *ipmi.Sensor
+	for i := range r.known {
+		if s := &r.known[i]; s.Number == rec.SensorNumber && s.Type == rec.SensorType {
+			if found != nil {
+				return nil
+			}
+			found = s
+		}
+	}
+	return found
+}
 
 // rethreshold is how often thresholds that somebody may set are read again.
 const rethreshold = time.Hour
@@ -61,11 +94,14 @@ func (r *reader) readNames(ctx context.Context) error {
 		return err
 	}
 	r.badRecords.Add(float64(bad))
+	if r.maker, err = r.conn.Manufacturer(ctx); err != nil {
+		return err
+	}
 	r.stamp, r.haveSDR = stamp, true
-	r.sensors, r.names = r.sensors[:0], make(map[uint8]string, len(list))
+	r.sensors, r.known, r.byKey, r.tells = r.sensors[:0], list, make(map[sensorKey]int, len(list)), false
 	r.batch = collectors.NewBatch(r.device, Name)
-	for _, s := range list {
-		r.names[s.Number] = s.Name
+	for i, s := range list {
+		r.byKey[sensorKey{s.Owner, s.LUN, s.Number}] = i
 		ref := sensorRef{s: s}
 		kind, part := sensor.Part(s.Name)
 		switch {
@@ -73,12 +109,16 @@ func (r *reader) readNames(ctx context.Context) error {
 			c := sensor.Classify(s.Name, "", sensor.Quantity(s.Unit))
 			ref.ref, ref.scale = r.batch.Series(c.Metric, c.Kind, c.Part, "sensor", s.Name), c.Scale
 			ref.setThresholds(s.Thresholds)
+			r.tells = r.tells || c.Metric == draws && c.Part == ""
 		case s.Type == typePowerSupply && s.Reading == sensorSpecific && kind == schemas.KindPSU:
 			ref.supply = true
 			ref.input = r.batch.Series("auspex_psu_input_present", kind, part, "sensor", s.Name)
 			ref.good = r.batch.Series("auspex_psu_healthy", kind, part, "sensor", s.Name)
+		case !s.Analog && !s.EventOnly && s.Reading != thresholds:
+			c := sensor.Classify(s.Name, "", sensor.State)
+			ref.discrete, ref.ref, ref.scale = true, r.batch.Series(c.Metric, c.Kind, c.Part, "sensor", s.Name), 1
 		default:
-			continue // states of other discrete sensors come as events
+			continue
 		}
 		r.sensors = append(r.sensors, ref)
 	}
@@ -110,6 +150,7 @@ func (r *reader) readThresholds(ctx context.Context, now time.Time) error {
 const (
 	typePowerSupply = 0x08
 	sensorSpecific  = 0x6f
+	thresholds      = 0x01
 
 	supplyPresent   = 1 << 0
 	supplyFailed    = 1 << 1
@@ -117,8 +158,15 @@ const (
 )
 
 func (r *reader) readSensors(ctx context.Context, now time.Time) error {
+	states := now.Sub(r.statesAt) >= restate
+	if states {
+		r.statesAt = now
+	}
 	for i := range r.sensors {
 		s := &r.sensors[i]
+		if s.discrete && !states {
+			continue
+		}
 		v, err := r.conn.Read(ctx, &s.s)
 		if err != nil {
 			return err
@@ -133,9 +181,30 @@ func (r *reader) readSensors(ctx context.Context, now time.Time) error {
 			}
 			continue
 		}
+		if s.discrete {
+			r.batch.Sample(s.ref, now, float64(v.States))
+			continue
+		}
 		r.batch.Sample(s.ref, now, s.s.Value(v.Raw)*s.scale)
 		r.batch.Thresholds(s.ref, now, s.thresholds...)
 	}
+	return r.readDraw(ctx, now)
+}
+
+// readDraw reads the server's power over DCMI where no sensor tells it.
+func (r *reader) readDraw(ctx context.Context, now time.Time) error {
+	if r.tells || now.Before(r.drawFrom) {
+		return nil
+	}
+	watts, err := r.conn.PowerDraw(ctx)
+	if err != nil {
+		return err
+	}
+	if math.IsNaN(watts) {
+		r.drawFrom = now.Add(redraw)
+		return nil
+	}
+	r.batch.Sample(r.batch.Series(draws, "", "", "sensor", "DCMI"), now, watts)
 	return nil
 }
 

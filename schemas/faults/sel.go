@@ -1,7 +1,9 @@
 package faults
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -121,6 +123,23 @@ func thresholdEvent(sensorType, offset byte, s schemas.Severity) (string, schema
 		return schemas.EventFanFailure, schemas.SeverityError
 	}
 	return "", s
+}
+
+// SELRow is a row of the tables of offsets.
+type SELRow struct {
+	EventType, Sensor, Offset byte // Sensor is 0 for a generic type
+}
+
+// SELRows returns all that the tables have, in order.
+func SELRows() []SELRow {
+	var out []SELRow
+	for k := range load().sel {
+		out = append(out, SELRow{k.eventType, k.sensor, k.offs})
+	}
+	slices.SortFunc(out, func(a, b SELRow) int {
+		return bytes.Compare([]byte{a.EventType, a.Sensor, a.Offset}, []byte{b.EventType, b.Sensor, b.Offset})
+	})
+	return out
 }
 
 // SELText finds the offset whose text `ipmitool` prints for a sensor type.

@@ -129,7 +129,9 @@ func (c *Conn) Connect(ctx context.Context) error {
 			break // nobody there: another suite would not help
 		}
 	}
-	c.suite = 0
+	if err := errors.Join(errs...); !errors.Is(err, ErrNoAnswer) && !errors.As(err, new(*net.OpError)) && ctx.Err() == nil {
+		c.suite = 0 // it answers, and takes the one that it took no more
+	}
 	return fmt.Errorf("open ipmi session with %s: %w", c.opt.Addr, errors.Join(errs...))
 }
 
@@ -266,6 +268,21 @@ func contain(cl *client.Client, f func(*client.Client) error) (err error) {
 		}
 	}()
 	return f(cl)
+}
+
+// Manufacturer reads whose controller it is (section 20.1): an IANA number, 0 where it refuses to say.
+func (c *Conn) Manufacturer(ctx context.Context) (number uint32, err error) {
+	err = c.do(ctx, "read device id", func(cl *client.Client) error {
+		r, err := cl.GetDeviceID(ctx)
+		if err == nil {
+			number = r.ManufacturerID
+		}
+		return err
+	})
+	if errors.Is(err, ErrRefused) {
+		return 0, nil
+	}
+	return number, err
 }
 
 // Power reports whether the chassis has power (section 28.2).

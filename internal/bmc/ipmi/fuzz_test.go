@@ -1,6 +1,14 @@
 package ipmi
 
-import "testing"
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/bougou/go-ipmi/pkg/client"
+	"github.com/bougou/go-ipmi/pkg/command/dcmi"
+	"github.com/bougou/go-ipmi/pkg/command/storage"
+)
 
 // FuzzScreen hands any datagram to the screen in each state of a session: none may
 // panic, and none without its code is let through.
@@ -16,5 +24,51 @@ func FuzzScreen(f *testing.F) {
 		if err := s.examine(d); err == nil && s.sent == payloadIPMI {
 			t.Errorf("%x is believed", d)
 		}
+	})
+}
+
+// FuzzFRU reads an inventory of any bytes: it is whole, or refused.
+func FuzzFRU(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 0, 1, 0, 0, 0xfe, 1, 1, 25, 0xc1, 0, 0, 0, 0x24})
+	f.Add(bytes.Repeat([]byte{0xff}, 64))
+	f.Fuzz(func(t *testing.T, d []byte) {
+		read := func(what string, offset, length int) ([]byte, error) {
+			if offset+length > len(d) {
+				return nil, fmt.Errorf("%s ends", what)
+			}
+			return d[offset : offset+length], nil
+		}
+		var out FRU
+		err := contain(nil, func(*client.Client) (err error) {
+			out, err = parseFRU(len(d), read)
+			return err
+		})
+		for _, s := range []string{out.Manufacturer, out.Product, out.Serial} {
+			if err == nil && s != clean([]byte(s)) {
+				t.Errorf("%q", s)
+			}
+		}
+	})
+}
+
+// FuzzDCMI unpacks any answer to Get Power Reading.
+func FuzzDCMI(f *testing.F) {
+	f.Add([]byte{0xdc, 0x2c, 1, 0x20, 1, 0x30, 1, 0x25, 1, 0, 0, 0, 0, 0xe8, 3, 0, 0, 0x40})
+	f.Add([]byte{0xdc})
+	f.Fuzz(func(t *testing.T, d []byte) {
+		var r dcmi.GetDCMIPowerReadingResponse
+		if err := contain(nil, func(*client.Client) error { return r.Unpack(d) }); err == nil && len(d) < 18 {
+			t.Errorf("%x is a reading", d)
+		}
+	})
+}
+
+// FuzzSELRecord walks over any answer to Get SEL Entry.
+func FuzzSELRecord(f *testing.F) {
+	f.Add([]byte{2, 0, 1, 0, 2, 0, 0x65, 0x27, 0x6a, 0x20, 0, 4, 8, 0xc8, 0x6f, 3, 0xff, 0xff})
+	f.Add([]byte{2})
+	f.Fuzz(func(_ *testing.T, d []byte) {
+		var r storage.GetSELEntryResponse
+		_ = contain(nil, func(*client.Client) error { return r.Unpack(d) })
 	})
 }

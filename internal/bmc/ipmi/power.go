@@ -34,17 +34,26 @@ const (
 	samplingPeriod = 1    // seconds
 )
 
-// PowerLimit reads what the server draws (DCMI 1.5, section 6.6.1) and its limit (section 6.6.2).
-func (c *Conn) PowerLimit(ctx context.Context) (p PowerLimit, err error) {
-	p = PowerLimit{Draw: math.NaN(), asked: dcmi.SetDCMIPowerLimitRequest{CorrectionTimeLimitMilliSec: correctionTime, StatisticsSamplingPeriodSec: samplingPeriod}}
+// PowerDraw reads what the server draws, in watts (DCMI 1.5, section 6.6.1); NaN where the controller does not measure.
+func (c *Conn) PowerDraw(ctx context.Context) (watts float64, err error) {
+	watts = math.NaN()
 	err = c.do(ctx, "read power", func(cl *client.Client) error {
 		r, err := cl.GetDCMIPowerReading(ctx)
 		if err == nil && r.PowerMeasurementActive {
-			p.Draw = float64(r.CurrentPower)
+			watts = float64(r.CurrentPower)
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, ErrRefused) {
+	if errors.Is(err, ErrRefused) {
+		err = nil
+	}
+	return watts, err
+}
+
+// PowerLimit reads what the server draws (DCMI 1.5, section 6.6.1) and its limit (section 6.6.2).
+func (c *Conn) PowerLimit(ctx context.Context) (p PowerLimit, err error) {
+	p = PowerLimit{asked: dcmi.SetDCMIPowerLimitRequest{CorrectionTimeLimitMilliSec: correctionTime, StatisticsSamplingPeriodSec: samplingPeriod}}
+	if p.Draw, err = c.PowerDraw(ctx); err != nil {
 		return p, err
 	}
 	err = c.do(ctx, "read power limit", func(cl *client.Client) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,9 +28,11 @@ const (
 	UnitNone    Unit = ""
 )
 
-// Sensor is a sensor data record of type 01h or 02h (section 43).
+// Sensor is a sensor of a data record of type 01h, 02h or 03h (sections 43.1 to 43.3).
 type Sensor struct {
-	Number   uint8
+	Owner    uint8 // slave address of its controller, or software id; bit 0 tells which
+	LUN      uint8
+	Number   uint8 // of an owner and a LUN
 	Name     string
 	Type     uint8 // table 42-3
 	Reading  uint8 // event/reading type, table 42-1; 01h is threshold
@@ -43,8 +46,10 @@ type Sensor struct {
 	Thresholds []schemas.Threshold
 	Settable   bool
 
-	owner, lun uint8
-	full       *types.SDRFull
+	// EventOnly is of one that has no state to read.
+	EventOnly bool
+
+	full *types.SDRFull
 }
 
 // Value converts a raw reading (section 36.3).
@@ -106,10 +111,7 @@ func (c *Conn) Sensors(ctx context.Context) (out []Sensor, bad int, err error) {
 		if err != nil {
 			return nil, bad, err
 		}
-		if s, ok := sensorOf(sdr); ok {
-			s.learnThresholds(raw)
-			out = append(out, s)
-		}
+		out = append(out, sensorsOf(sdr, raw)...)
 		seen++
 		if next == LastRecord || next == id || seen >= maxSensorRecords {
 			return out, bad, nil
@@ -128,32 +130,78 @@ func parseSDR(raw []byte, next uint16) (sdr *types.SDR, err error) {
 	return types.ParseSDR(raw, next)
 }
 
-func sensorOf(sdr *types.SDR) (Sensor, bool) {
+// Where a record says for how many sensors it is, less one (tables 43-2 and 43-3).
+const (
+	atCompactSharing   = 23
+	atEventOnlySharing = 12
+)
+
+// sensorsOf returns the sensors that a record, as it is on the wire, describes; of another record there are none.
+func sensorsOf(sdr *types.SDR, raw []byte) []Sensor {
 	if sdr == nil || sdr.RecordHeader == nil {
-		return Sensor{}, false
+		return nil
 	}
 	switch {
 	case sdr.Full != nil:
 		f := sdr.Full
 		s := Sensor{
 			Number: uint8(f.SensorNumber), Name: clean(f.IDStringBytes), Type: uint8(f.SensorType), Reading: uint8(f.SensorEventReadingType),
-			Entity: uint8(f.SensorEntityID), Instance: uint8(f.SensorEntityInstance), owner: uint8(f.GeneratorID.OwnerID()),
-			lun:  uint8(f.GeneratorID.LUN()),
+			Entity: uint8(f.SensorEntityID), Instance: uint8(f.SensorEntityInstance), Owner: uint8(f.GeneratorID.OwnerID()),
+			LUN:  uint8(f.GeneratorID.LUN()),
 			full: f, Analog: f.HasAnalogReading(),
 		}
 		if s.Analog {
 			s.Unit = unitOf(f.SensorUnit)
 		}
-		return s, true
+		s.learnThresholds(raw)
+		return []Sensor{s}
 	case sdr.Compact != nil:
 		f := sdr.Compact
-		return Sensor{
+		return shared(Sensor{
 			Number: uint8(f.SensorNumber), Name: clean(f.IDStringBytes), Type: uint8(f.SensorType), Reading: uint8(f.SensorEventReadingType),
-			Entity: uint8(f.SensorEntityID), Instance: uint8(f.SensorEntityInstance), owner: uint8(f.GeneratorID.OwnerID()),
-			lun: uint8(f.GeneratorID.LUN()),
-		}, true
+			Entity: uint8(f.SensorEntityID), Instance: uint8(f.SensorEntityInstance), Owner: uint8(f.GeneratorID.OwnerID()),
+			LUN: uint8(f.GeneratorID.LUN()),
+		}, raw, atCompactSharing)
+	case sdr.EventOnly != nil:
+		f := sdr.EventOnly
+		return shared(Sensor{
+			Number: uint8(f.SensorNumber), Name: clean(f.IDStringBytes), Type: uint8(f.SensorType), Reading: uint8(f.SensorEventReadingType),
+			Entity: uint8(f.SensorEntityID), Instance: uint8(f.SensorEntityInstance), Owner: uint8(f.GeneratorID.OwnerID()),
+			LUN: uint8(f.GeneratorID.LUN()), EventOnly: true,
+		}, raw, atEventOnlySharing)
 	}
-	return Sensor{}, false
+	return nil
+}
+
+// shared returns all sensors of a record that may be for several: their numbers follow each other, and so do the
+// digits or letters after their names.
+func shared(s Sensor, raw []byte, at int) []Sensor {
+	if len(raw) <= at+1 {
+		return []Sensor{s}
+	}
+	count, letters, from, instances := int(raw[at]&0x0f), raw[at]>>4&3 == 1, int(raw[at+1]&0x7f), raw[at+1]&0x80 != 0
+	if count <= 1 {
+		return []Sensor{s}
+	}
+	out := make([]Sensor, count)
+	for i := range out {
+		x := s
+		x.Number += uint8(i) //nolint:gosec // at most 15
+		if instances {
+			x.Instance += uint8(i) //nolint:gosec // at most 15
+		}
+		n := from + i
+		switch {
+		case !letters:
+			x.Name += strconv.Itoa(n)
+		case n < 26:
+			x.Name += string(rune('A' + n))
+		default:
+			x.Name += string([]rune{rune('A' + n/26 - 1), rune('A' + n%26)})
+		}
+		out[i] = x
+	}
+	return out
 }
 
 func clean(b []byte) string {

@@ -58,9 +58,8 @@ func FuzzSDR(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if s, ok := sensorOf(sdr); ok {
+		for _, s := range sensorsOf(sdr, raw) {
 			_ = s.Value(0x80)
-			s.learnThresholds(raw)
 			for _, x := range s.Thresholds {
 				if math.IsNaN(x.Value) || math.IsInf(x.Value, 0) {
 					t.Errorf("threshold %s is %v", x.Bound, x.Value)

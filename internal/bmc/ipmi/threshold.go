@@ -108,8 +108,8 @@ func (c *Conn) Thresholds(ctx context.Context, s *Sensor) ([]schemas.Threshold, 
 
 // address makes a command go to the controller that owns the sensor.
 func (s *Sensor) address(ctx context.Context) context.Context {
-	if s.owner == types.BMC_SA && s.lun == 0 {
+	if s.Owner == types.BMC_SA && s.LUN == 0 {
 		return ctx
 	}
-	return client.WithCommandContext(ctx, (&client.CommandContext{}).WithResponderAddr(s.owner).WithResponderLUN(s.lun))
+	return client.WithCommandContext(ctx, (&client.CommandContext{}).WithResponderAddr(s.Owner).WithResponderLUN(s.LUN))
 }

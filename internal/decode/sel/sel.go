@@ -3,6 +3,7 @@
 package sel
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -43,6 +44,8 @@ type Record struct {
 	// is what a vendor has added, such as the name of a memory module.
 	Sensor, Text, Detail string
 	Reading              string
+	// Manufacturer is that of the controller, by its IANA number; 0 where it is not known.
+	Manufacturer uint32
 }
 
 // ParseRaw decodes the 16 bytes of a record.
@@ -75,6 +78,9 @@ func ParseRaw(b []byte) (Record, error) {
 	copy(r.Data[:], b[13:16])
 	return r, nil
 }
+
+// Unset reports whether a time of a controller's clock counts from its start and not from 1970.
+func Unset(t time.Time) bool { return t.Unix() <= preInit || t.Unix() == noTime }
 
 func (r *Record) setTime(sec uint32) {
 	if r.PreInit = sec <= preInit || sec == noTime; sec != noTime {
@@ -188,6 +194,8 @@ func ParseElist(line string) (Record, error) {
 		for i, name := range []string{"System Firmware Error", "System Firmware Hang", "System Firmware Progress"} {
 			if strings.HasPrefix(f[0], name) {
 				et, offs, found, r.Detail = faults.SELSensorSpecific, byte(i), true, text
+			} else if text == "Unknown "+name[len("System Firmware "):] {
+				et, offs, found = faults.SELSensorSpecific, byte(i), true
 			}
 		}
 	}
@@ -276,7 +284,19 @@ func (r *Record) Event(sensor string) schemas.Event {
 			ev.Severity = schemas.SeverityCritical
 		}
 		ev.Message = r.Text
-		if ev.Message == "" {
+		number, maker, ok := r.Maker()
+		if ok {
+			ev.SetAttr("manufacturer_id", strconv.FormatUint(uint64(number), 10))
+			if maker != "" {
+				ev.SetAttr("manufacturer", maker)
+				maker = " of " + maker
+			}
+		}
+		switch {
+		case ev.Message != "":
+		case ok:
+			ev.Message = fmt.Sprintf("OEM record %02xh%s: %s", r.Type, maker, hex.EncodeToString(r.OEM[3:]))
+		default:
 			ev.Message = fmt.Sprintf("OEM record %02xh: %s", r.Type, hex.EncodeToString(r.OEM))
 		}
 		ev.SetAttr("action", action(&ev))
@@ -302,12 +322,16 @@ func (r *Record) Event(sensor string) schemas.Event {
 	if ev.Type != schemas.EventBMCSEL && sensor != "" {
 		ev.Code = sensor
 	}
+	told := r.vendor()
+	if r.Detail == "" {
+		r.Detail = cmp.Or(told, r.detail())
+	}
 	if r.Detail != "" && r.SensorType == typeMemory {
 		ev.SetAttr("slot", r.Detail)
 	}
 	// Event data 3 of a memory sensor numbers the module where event data 1 says
 	// that it does (IPMI 2.0, tables 29-6 and 42-3, sensor type 0Ch).
-	if r.SensorType == typeMemory && r.EventType == faults.SELSensorSpecific && r.Data[0]&0x30 == 0x20 {
+	if told == "" && r.SensorType == typeMemory && r.EventType == faults.SELSensorSpecific && r.Data[0]&0x30 == 0x20 {
 		ev.SetAttr("part_kind", schemas.KindDIMM)
 		ev.SetAttr("part", fmt.Sprintf("dimm%d", r.Data[2]))
 	}
@@ -327,6 +351,11 @@ func (r *Record) Event(sensor string) schemas.Event {
 	parts := []string{strings.TrimSpace(e.Sensor + " " + sensor), e.Text}
 	if r.Detail != "" {
 		parts = append(parts, r.Detail)
+	}
+	// What the tables do not have, or the vendor has put into event data, is told as it is.
+	if r.Type == 0x02 && r.EventType != 0 && told == "" && (!e.Known || r.Data[0]&used2 == oemCode2 || r.Data[0]&used3 == oemCode3 && r.SensorType != typeMemory) {
+		ev.SetAttr("event_data", hex.EncodeToString(r.Data[:]))
+		parts = append(parts, "event data "+ev.Attr("event_data"))
 	}
 	switch {
 	case r.Reading != "":

@@ -1,8 +1,11 @@
 package sel
 
 import (
+	"encoding/hex"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -158,6 +161,29 @@ func FuzzRecords(f *testing.F) {
 					t.Errorf("incomplete event %+v", ev)
 				}
 			}
+		}
+	})
+}
+
+// FuzzRawRecords makes an event of any record of any maker.
+func FuzzRawRecords(f *testing.F) {
+	for _, h := range []string{
+		"01000200 65276a2000 0408c86f03ffff", "0200dd0065276aa20200010203040506", "0300e0000102030405060708090a0b0c", "0400f020004661746 16c20657863657 0",
+	} {
+		raw, err := hex.DecodeString(strings.ReplaceAll(h, " ", ""))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw, uint32(674))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, maker uint32) {
+		r, err := ParseRaw(raw)
+		if err != nil {
+			return
+		}
+		r.Manufacturer = maker
+		if ev := r.Event("x"); ev.Type == "" || ev.Severity.Rank() < 0 || ev.Message == "" || !utf8.ValidString(ev.Message) {
+			t.Errorf("%x is %+v", raw, ev)
 		}
 	})
 }

@@ -60,6 +60,7 @@ func TestEachTypeOfEventIsASign(t *testing.T) {
 	m := Default()
 	none := map[string]string{
 		schemas.EventHostOOM:            "a program took more memory than there was, which no part is to blame for",
+		schemas.EventBMCClockSkew:       "a clock that is off harms nothing but the times of a log",
 		schemas.EventWorkloadState:      "news",
 		schemas.EventNodeState:          "news",
 		schemas.EventDiskWear:           "nothing fails yet",

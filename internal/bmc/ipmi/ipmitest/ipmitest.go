@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -34,6 +35,10 @@ type State struct {
 	// UNC, UCR, UNR in hexadecimal. A sensor without one does not know the command.
 	Thresholds map[uint8]string `yaml:"thresholds"`
 	SEL        []string         `yaml:"sel"`
+	// Manufacturer is an IANA number.
+	Manufacturer uint32 `yaml:"manufacturer"`
+	// Watts is what it says over DCMI that the server draws; 0 is of one that has no DCMI.
+	Watts uint16 `yaml:"watts"`
 }
 
 // Reading is the answer to Get Sensor Reading; a sensor without one is absent.
@@ -50,6 +55,7 @@ type BMC struct {
 	mu       sync.Mutex
 	state    State
 	sdrs     [][]byte
+	sdrAt    uint32 // when they were last changed
 	sel      [][]byte
 	added    uint32
 	controls []byte
@@ -58,6 +64,12 @@ type BMC struct {
 	refuses  bool
 	holds    bool
 	commands map[types.Command]int
+	during   func(*BMC, types.Command)
+	reserved uint16
+
+	capacity int  // records; 0 is without end
+	circular bool // what is full loses its oldest record, not the new one
+	overflow bool
 }
 
 // Load reads a state from a YAML file.
@@ -86,7 +98,7 @@ func Start(t testing.TB, s State) *BMC {
 	for _, h := range s.SEL {
 		b.sel = append(b.sel, unhex(t, h))
 	}
-	dev := bmc.New(bmc.DeviceInfo{DeviceID: 32, FirmwareMajor: 1, IPMIVersion: 0x20}, [16]byte{1}, mock.New(), bmc.WithClock(clock.Real))
+	dev := bmc.New(bmc.DeviceInfo{DeviceID: 32, FirmwareMajor: 1, IPMIVersion: 0x02, ManufacturerID: s.Manufacturer}, [16]byte{1}, mock.New(), bmc.WithClock(clock.Real))
 	u, err := dev.Users.Add(2, "admin")
 	if err != nil {
 		t.Fatal(err)
@@ -98,12 +110,20 @@ func Start(t testing.TB, s State) *BMC {
 	handlers.RegisterAllHandlers(reg)
 	for cmd, f := range map[types.Command]func([]byte) ([]byte, types.CompletionCode){
 		types.CommandGetSELInfo: b.selInfo, types.CommandGetSELEntry: b.selEntry, types.CommandGetSELTime: b.selTime,
+		types.CommandReserveSEL: b.reserve, types.CommandClearSEL: b.clear,
 		types.CommandGetSDRRepoInfo: b.sdrInfo, types.CommandGetSDR: b.getSDR, types.CommandGetSensorReading: b.reading,
 		types.CommandGetSensorThresholds: b.thresholds,
+		types.CommandGetDCMIPowerReading: b.watts,
 		types.CommandGetChassisStatus:    b.chassis, types.CommandChassisControl: b.control,
 		types.CommandSetSystemBootOptions: b.setBoot, types.CommandGetSystemBootOptions: b.getBoot,
 	} {
 		reg.RegisterFunc(cmd, func(_ context.Context, _ *handlers.HandlerContext, req []byte) ([]byte, types.CompletionCode, error) {
+			b.mu.Lock()
+			during := b.during
+			b.mu.Unlock()
+			if during != nil {
+				during(b, cmd)
+			}
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.commands[cmd]++
@@ -140,19 +160,83 @@ func unhex(t testing.TB, h string) []byte {
 	return raw
 }
 
-// Add appends a record to the event log.
-func (b *BMC) Add(record []byte) {
+// During has a function called before each command is answered, such as somebody who clears the log meanwhile.
+func (b *BMC) During(f func(b *BMC, cmd types.Command)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.during = f
+}
+
+// Bound gives the log room for so many records. One that is circular loses its oldest record where it is full, another
+// one the new record.
+func (b *BMC) Bound(records int, circular bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.capacity, b.circular = records, circular
+}
+
+// Add appends a record to the event log, and reports whether there was room.
+func (b *BMC) Add(record []byte) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reserved++
+	if b.capacity > 0 && len(b.sel) >= b.capacity {
+		if !b.circular {
+			b.overflow = true
+			return false
+		}
+		b.sel = append(b.sel[:0:0], b.sel[1:]...)
+	}
 	b.sel = append(b.sel, bytes.Clone(record))
-	b.added++
+	if b.added = uint32(b.state.Clock.Unix()); len(record) >= 7 {
+		b.added = binary.LittleEndian.Uint32(record[3:])
+	}
+	return true
 }
 
 // Clear erases the event log at a time of the controller's clock.
 func (b *BMC) Clear(at uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.sel, b.state.Erased = nil, at
+	b.sel, b.state.Erased, b.overflow = nil, at, false
+	b.reserved++
+}
+
+// Delete erases one record at a time of the controller's clock.
+func (b *BMC) Delete(id uint16, at uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sel = slices.DeleteFunc(slices.Clone(b.sel), func(r []byte) bool { return binary.LittleEndian.Uint16(r) == id })
+	b.state.Erased = at
+	b.reserved++
+}
+
+// SetClock steps the controller's clock.
+func (b *BMC) SetClock(t time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.state.Clock = t
+}
+
+// SetErased is a controller that says another erase time than before, though nothing was erased.
+func (b *BMC) SetErased(at uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.state.Erased = at
+}
+
+// Log returns the records of the event log.
+func (b *BMC) Log() [][]byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.sel)
+}
+
+// SetSDRs changes the sensor records at a time of the controller's clock.
+func (b *BMC) SetSDRs(at uint32, records ...[]byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sdrs, b.sdrAt = records, at
 }
 
 // SetPower turns the server on or off, as somebody at its button would.
@@ -221,10 +305,34 @@ func (b *BMC) selInfo([]byte) ([]byte, types.CompletionCode) {
 	out := make([]byte, 14)
 	out[0] = 0x51
 	binary.LittleEndian.PutUint16(out[1:], uint16(len(b.sel)))
-	binary.LittleEndian.PutUint16(out[3:], 0xffff)
+	free := 0xffff
+	if b.capacity > 0 {
+		free = 16 * (b.capacity - len(b.sel))
+	}
+	binary.LittleEndian.PutUint16(out[3:], uint16(free))
 	binary.LittleEndian.PutUint32(out[5:], b.added)
 	binary.LittleEndian.PutUint32(out[9:], b.state.Erased)
+	if out[13] = 0x02; b.overflow { // reservations
+		out[13] |= 0x80
+	}
 	return out, types.CodeOK
+}
+
+func (b *BMC) reserve([]byte) ([]byte, types.CompletionCode) {
+	b.reserved++
+	return binary.LittleEndian.AppendUint16(nil, b.reserved), types.CodeOK
+}
+
+func (b *BMC) clear(req []byte) ([]byte, types.CompletionCode) {
+	if len(req) != 6 || string(req[2:5]) != "CLR" {
+		return nil, types.CodeRequestDataFieldInvalid
+	}
+	if binary.LittleEndian.Uint16(req) != b.reserved {
+		return nil, 0xc5
+	}
+	b.sel, b.state.Erased, b.overflow = nil, uint32(b.state.Clock.Unix()), false
+	b.reserved++
+	return []byte{1}, types.CodeOK
 }
 
 func (b *BMC) selEntry(req []byte) ([]byte, types.CompletionCode) {
@@ -252,6 +360,7 @@ func (b *BMC) sdrInfo([]byte) ([]byte, types.CompletionCode) {
 	out := make([]byte, 14)
 	out[0] = 0x51
 	binary.LittleEndian.PutUint16(out[1:], uint16(len(b.sdrs)))
+	binary.LittleEndian.PutUint32(out[5:], b.sdrAt)
 	return out, types.CodeOK
 }
 
@@ -290,6 +399,21 @@ func (b *BMC) thresholds(req []byte) ([]byte, types.CompletionCode) {
 		return nil, types.CodeIllegalCommand
 	}
 	return out, types.CodeOK
+}
+
+// watts is Get Power Reading (DCMI 1.5, section 6.6.1).
+func (b *BMC) watts(req []byte) ([]byte, types.CompletionCode) {
+	if b.state.Watts == 0 {
+		return nil, types.CodeInvalidCommand
+	}
+	if len(req) < 1 || req[0] != 0xdc {
+		return nil, types.CodeRequestDataFieldInvalid
+	}
+	out := []byte{0xdc}
+	for range 4 {
+		out = binary.LittleEndian.AppendUint16(out, b.state.Watts)
+	}
+	return append(append(out, make([]byte, 8)...), 0x40), types.CodeOK
 }
 
 func (b *BMC) chassis([]byte) ([]byte, types.CompletionCode) {

@@ -205,6 +205,17 @@ func (s *Sim) SetBoot(device string) { s.write("boot", device+"\n") }
 // makes of each datagram of the controller is sent in its place.
 func Relay(t testing.TB, to string, answer func(datagram []byte) [][]byte) (addr string) {
 	t.Helper()
+	return relay(t, to, func([]byte) bool { return true }, answer)
+}
+
+// RelayBoth is asked of each datagram of the client whether it arrives, and changes no answer.
+func RelayBoth(t testing.TB, to string, arrives func(datagram []byte) bool) (addr string) {
+	t.Helper()
+	return relay(t, to, arrives, func(d []byte) [][]byte { return [][]byte{d} })
+}
+
+func relay(t testing.TB, to string, arrives func([]byte) bool, answer func([]byte) [][]byte) (addr string) {
+	t.Helper()
 	front, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +253,9 @@ func Relay(t testing.TB, to string, answer func(datagram []byte) [][]byte) (addr
 				wg.Go(func() { serve(from, back) })
 			}
 			mu.Unlock()
-			_, _ = back.Write(buf[:n])
+			if arrives(buf[:n]) {
+				_, _ = back.Write(buf[:n])
+			}
 		}
 	})
 	t.Cleanup(func() {
