@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,7 +73,7 @@ func (w *world) restart() {
 // and never two.
 func TestEachRecordIsOneEvent(t *testing.T) {
 	for seed := range uint64(6) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			w := &world{log: newLog(t, nil), rng: rand.New(rand.NewPCG(seed, 12)), clock: collectortest.Now, now: collectortest.Now}
 			circular := seed%2 != 0
 			w.bmc.Bound(60+w.rng.IntN(300), circular)

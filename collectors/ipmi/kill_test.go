@@ -193,7 +193,7 @@ func (b *board) add(n int) {
 		b.next++
 		now := time.Now()
 		b.log = append(b.log, device.LogRecord{ID: b.next, Time: now, SensorType: 0x08, SensorNumber: 0x40, EventType: 0x6f, Data: [3]byte{3, byte(b.next), byte(b.next >> 8)}})
-		b.truth.Write(ledger.Entry{Time: now, Kind: ledger.KindRecord, Device: "gpu-r01-01", Protocol: "ipmi", Record: uint64(b.next), Epoch: fmt.Sprint(b.erased.Unix())})
+		b.truth.Write(ledger.Entry{Time: now, Kind: ledger.KindRecord, Device: "gpu-r01-01", Protocol: "ipmi", Record: uint64(b.next), Epoch: strconv.FormatInt(b.erased.Unix(), 10)})
 	}
 }
 
