@@ -315,7 +315,7 @@ func (p *poller) past(ctx context.Context, lost []int64, r *jobReading, missed b
 	since := max(cmp.Or(p.mem.At, until-int64(longest.Seconds())), until-int64(longest.Seconds()))
 	out, more, err := p.client.PastSince(ctx, since, until+1, maxPast)
 	if more > 0 {
-		p.log.Warn("more jobs ended while nothing was read than are taken from accounting", "left out", more)
+		p.log.Warn("more jobs ended while nothing was read than are taken from accounting", "left_out", more)
 		p.metrics.unseen.WithLabelValues("left_out").Add(float64(more))
 	}
 	return out, err

@@ -195,8 +195,10 @@ func skipString(b []byte, i int) int {
 		if n < 0 {
 			return len(b)
 		}
+		i += n
 		back := 0
-		for i += n; b[i-1-back] == '\\'; back++ { // the quote that begins it ends this at the latest
+		for b[i-1-back] == '\\' { // the quote that begins the string ends this at the latest
+			back++
 		}
 		if back%2 == 0 {
 			return i + 1
