@@ -55,6 +55,7 @@ type Config struct {
 	Stall time.Duration `yaml:"stall"`
 
 	servers *atomic.Pointer[map[string]string] // ids of servers, by the attribute that their node has
+	parts   *atomic.Pointer[map[string]string] // ids of GPUs and of parts of them, by UUID
 }
 
 // Default returns the defaults.
@@ -62,7 +63,7 @@ func Default() *Config {
 	return &Config{
 		Nodes: kube.DefaultNodes(), Resources: []string{"nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*", "amd.com/gpu"},
 		WorkloadKeys: []string{"kueue.x-k8s.io/pod-group-name"}, Interval: 2 * time.Second, Settle: 30 * time.Second,
-		Timeout: 30 * time.Second, Stall: 3 * time.Minute, servers: &atomic.Pointer[map[string]string]{},
+		Timeout: 30 * time.Second, Stall: 3 * time.Minute, servers: &atomic.Pointer[map[string]string]{}, parts: &atomic.Pointer[map[string]string]{},
 	}
 }
 
@@ -105,6 +106,13 @@ func (c *Config) Targets(resources []schemas.Resource) []schemas.Resource {
 	if !c.Configured() {
 		return nil
 	}
+	parts := map[string]string{}
+	for _, r := range resources {
+		if uuid := r.Attrs.Get(schemas.AttrUUID); r.Kind == schemas.KindGPU && uuid != "" {
+			parts[uuid] = r.ID
+		}
+	}
+	c.parts.Store(&parts)
 	if attr := c.Nodes.Attr; attr != "" {
 		by := map[string]string{}
 		for _, r := range resources {
@@ -118,6 +126,14 @@ func (c *Config) Targets(resources []schemas.Resource) []schemas.Resource {
 		return resources[i : i+1 : i+1]
 	}
 	return []schemas.Resource{{ID: Name, Kind: "scheduler"}}
+}
+
+// gpu is the GPU of the inventory with a UUID; "" is none.
+func (c *Config) gpu(uuid string) string {
+	if parts := c.parts.Load(); parts != nil {
+		return (*parts)[uuid]
+	}
+	return ""
 }
 
 // server is the server of the inventory that a node is; where that cannot be said, the node's name.

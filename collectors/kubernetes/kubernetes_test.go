@@ -376,6 +376,30 @@ func TestAnOwnerThatMayNotBeReadStandsForItsWorkload(t *testing.T) {
 	}
 }
 
+// Where the API says which devices a container has, the workload names the GPUs of the inventory, also once they come later.
+func TestAWorkloadNamesItsGPUsWhereTheAPIDoes(t *testing.T) {
+	s := newSite(t)
+	gpu := func(n int) schemas.Resource {
+		id := fmt.Sprint("n1/gpu", n)
+		return schemas.Resource{ID: id, Kind: schemas.KindGPU, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrUUID: fmt.Sprint("GPU-", n)})}
+	}
+	s.cfg.Targets([]schemas.Resource{gpu(0), gpu(1)})
+	s.two()
+	defer s.run(s.rec)()
+	s.until(train + " workload.state RUNNING n1,n2")
+	s.api.set("pods", "MODIFIED", podOf("train-0", "u0", "n1", "Running", func(o object) {
+		o["status"].(object)["containerStatuses"] = []any{object{"name": "c", "allocatedResourcesStatus": []any{
+			object{"name": "nvidia.com/gpu", "resources": []any{object{"resourceID": "GPU-1::3", "health": "Healthy"}, object{"resourceID": "GPU-0"}, object{"resourceID": "GPU-9"}}},
+			object{"name": "rdma/hca", "resources": []any{object{"resourceID": "GPU-1"}}},
+		}}}
+	}))
+	waittest.For(t, "the GPUs", func() bool {
+		return slices.ContainsFunc(s.rec.Events(), func(ev schemas.Event) bool {
+			return ev.Attr("gpus") == "n1/gpu0,n1/gpu1" && ev.Attr("nodes") == "n1,n2" && ev.Code == "RUNNING"
+		})
+	})
+}
+
 func TestServersAreFoundByWhatTheirNodesHave(t *testing.T) {
 	s := newSite(t)
 	s.cfg.Nodes.By, s.cfg.Nodes.Key, s.cfg.Nodes.Attr = "label", "asset", "asset_tag"

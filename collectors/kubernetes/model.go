@@ -89,6 +89,13 @@ type containerStatus struct {
 	Restarts int64  `json:"restartCount"`
 	State    state  `json:"state"`
 	Last     state  `json:"lastState"`
+	// Allocated are the devices that the container has (KEP 4680; only where the cluster has the feature ResourceHealthStatus).
+	Allocated []struct {
+		Name      string `json:"name"`
+		Resources []struct {
+			ID string `json:"resourceID"`
+		} `json:"resources"`
+	} `json:"allocatedResourcesStatus"`
 }
 
 type state struct {
@@ -192,6 +199,7 @@ type held struct {
 	group       string // the workload that a label names
 	user, queue string
 	gpus        int
+	devices     []string // UUIDs of its GPUs, or of parts of them, where the API says them
 	created     time.Time
 	start, end  time.Time
 	outcome     outcome
@@ -225,9 +233,24 @@ func (c *Config) reduce(p *pod, gpus int, now time.Time) *held {
 		user: cmp.Or(p.Meta.value(c.OwnerKeys), p.Meta.Namespace), queue: p.Meta.Labels[queueLabel], gpus: gpus,
 		created: stamp(p.Meta.Created), start: stamp(p.Status.Start),
 	}
+	for _, s := range slices.Concat(p.Status.Init, p.Status.Containers) {
+		for _, a := range s.Allocated {
+			if amount(a.Name, "1", c.Resources) == 0 {
+				continue
+			}
+			for _, r := range a.Resources[:min(len(a.Resources), maxDevices)] {
+				// Where GPUs are shared in time, NVIDIA's device plugin adds ::<number> to the UUID.
+				id, _, _ := strings.Cut(r.ID, "::")
+				h.devices = append(h.devices, id)
+			}
+		}
+	}
 	h.judge(p, now)
 	return h
 }
+
+// maxDevices bounds the devices of a resource that a container has.
+const maxDevices = 1024
 
 // disruption is why somebody means to end a pod (core/v1, condition DisruptionTarget).
 func (p *pod) disruption() string {

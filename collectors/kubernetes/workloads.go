@@ -189,12 +189,17 @@ func (f *follower) look(w *workload, now time.Time) (done bool) {
 
 	running := false
 	var start time.Time
-	on := map[string]bool{}
+	on, has := map[string]bool{}, map[string]bool{}
 	for _, h := range w.pods {
 		if h.outcome.ended() {
 			continue
 		}
 		on[f.server(h.node)] = true
+		for _, uuid := range h.devices {
+			if id := f.cfg.gpu(uuid); id != "" {
+				has[id] = true
+			}
+		}
 		if h.outcome == active {
 			running = true
 			if !h.start.IsZero() && (start.IsZero() || h.start.Before(start)) {
@@ -205,8 +210,8 @@ func (f *follower) look(w *workload, now time.Time) (done bool) {
 	switch {
 	case running:
 		w.idle = time.Time{}
-		servers := slices.Sorted(maps.Keys(on))
-		where := xxhash.Sum64String(strings.Join(servers, ","))
+		servers, gpus := slices.Sorted(maps.Keys(on)), slices.Sorted(maps.Keys(has))
+		where := xxhash.Sum64String(strings.Join(slices.Concat(servers, gpus), ","))
 		if t.State == stateRunning && t.Where == where {
 			return true
 		}
@@ -219,7 +224,7 @@ func (f *follower) look(w *workload, now time.Time) (done bool) {
 		if t.State == stateRunning {
 			at = now
 		}
-		f.told(w, t, stateRunning, at, servers, now)
+		f.told(w, t, stateRunning, at, servers, gpus, now)
 		return true
 	case len(on) > 0: // its pods wait for their containers
 		w.idle = time.Time{}
@@ -251,7 +256,7 @@ func (f *follower) look(w *workload, now time.Time) (done bool) {
 		t.Start = cmp.Or(start, end).Unix()
 	}
 	t.End = end.Unix()
-	f.told(w, t, state, end, servers, now)
+	f.told(w, t, state, end, servers, nil, now)
 	return true
 }
 
@@ -316,12 +321,15 @@ func (w *workload) end() (state string, at time.Time) {
 }
 
 // told tells a state of a workload and remembers it.
-func (f *follower) told(w *workload, t *told, state string, at time.Time, servers []string, now time.Time) {
+func (f *follower) told(w *workload, t *told, state string, at time.Time, servers, gpus []string, now time.Time) {
 	s := f.shard(w.id)
 	t.State, t.Seq = state, t.Seq+1
 	s.Jobs[w.id], s.changed = t, true
 	ev := f.event(w.id, schemas.EventWorkloadState, state, at, now)
 	f.describe(&ev, w, servers)
+	if len(gpus) > 0 {
+		ev.SetAttr("gpus", strings.Join(gpus, ","))
+	}
 	if t.Start > 0 {
 		ev.SetAttr("start", time.Unix(t.Start, 0).UTC().Format(time.RFC3339))
 	}

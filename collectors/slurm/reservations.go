@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"auspex/collectors"
 	rest "auspex/internal/slurm"
 	"auspex/schemas"
 )
@@ -50,10 +49,7 @@ func (p *poller) window(r *reservation, now time.Time) (m schemas.Maintenance, o
 		err = errors.New("it has no nodes")
 	}
 	if err != nil { // such as one without an end: it would explain everything for ever
-		if p.refused[m.ID] == "" {
-			p.log.Warn("a maintenance reservation is no window", "reservation", r.Name, "error", err)
-		}
-		p.refused[m.ID] = err.Error()
+		p.complain("reservation "+r.Name, err.Error()+": it is no maintenance window")
 		return m, false
 	}
 	return m, m.Until.After(now)
@@ -62,15 +58,16 @@ func (p *poller) window(r *reservation, now time.Time) (m schemas.Maintenance, o
 // reservations reads the maintenance reservations and tells of those that are new, changed
 // or gone. A controller that does not list them has none.
 func (p *poller) reservations(ctx context.Context, now time.Time) {
-	var answer struct {
-		Reservations []json.RawMessage `json:"reservations"`
-		Errors       []rest.Error      `json:"errors"`
-	}
-	err := p.get(ctx, "reservations", &answer)
-	if err == nil && len(answer.Errors) > 0 { // none beside an error would end windows that are still there
-		err = fmt.Errorf("%w: slurmrestd: %s", collectors.ErrProtocol, answer.Errors[0])
-	}
-	if err != nil {
+	var list []*reservation
+	_, err := p.client.List(ctx, "reservations", "reservations", 0, func(raw []byte) {
+		r := &reservation{}
+		if err := json.Unmarshal(raw, r); err != nil || r.Name == "" {
+			p.complain("a reservation without a name", fmt.Sprintf("%.200s", raw))
+			return
+		}
+		list = append(list, r)
+	})
+	if err != nil { // none beside an error would end windows that are still there
 		if text := err.Error(); text != p.unread {
 			p.unread = text
 			p.log.Warn("maintenance reservations are not read", "error", err)
@@ -79,13 +76,8 @@ func (p *poller) reservations(ctx context.Context, now time.Time) {
 	}
 	p.unread = ""
 	listed := map[string]bool{}
-	for _, raw := range answer.Reservations {
-		var r reservation
-		if err := json.Unmarshal(raw, &r); err != nil || r.Name == "" {
-			p.metrics.malformed.Inc()
-			continue
-		}
-		m, ok := p.window(&r, now)
+	for _, r := range list {
+		m, ok := p.window(r, now)
 		if !ok {
 			continue
 		}

@@ -41,7 +41,7 @@ type Options struct {
 	Version   string      // such as v0.0.42; empty asks the daemon
 	TLS       *tls.Config // nil trusts the system's authorities
 	Timeout   time.Duration
-	MaxBody   int64 // bounds an answer in bytes; 0 is 64 MiB
+	MaxBody   int64 // bounds an answer in bytes; 0 is 64 MiB, and 1 GiB of a list, which is not held
 	// Scontrol is a command that changes nodes where slurmrestd cannot: before
 	// v0.0.39 it only reads them.
 	Scontrol *Scontrol
@@ -65,6 +65,7 @@ func CheckToken(file string) error {
 // Client is one daemon. Its methods may be called at the same time.
 type Client struct {
 	opt  Options
+	most int64 // bytes of a list
 	base string
 	http *http.Client
 
@@ -75,11 +76,12 @@ type Client struct {
 
 // New returns a client; it connects with the first request.
 func New(o Options) *Client {
+	most := o.MaxBody
 	if o.MaxBody <= 0 {
-		o.MaxBody = 64 << 20
+		o.MaxBody, most = 64<<20, 1<<30
 	}
 	return &Client{
-		opt: o, base: strings.TrimRight(o.URL, "/"), version: o.Version,
+		opt: o, most: most, base: strings.TrimRight(o.URL, "/"), version: o.Version,
 		http: &http.Client{
 			Transport: &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 2, TLSHandshakeTimeout: o.Timeout, TLSClientConfig: o.TLS},
 			Timeout:   o.Timeout,
@@ -283,7 +285,29 @@ func (c *Client) Get(ctx context.Context, path string, v any) error {
 	return nil
 }
 
+// do makes a request and reads its answer.
 func (c *Client) do(ctx context.Context, method, path string, send []byte) ([]byte, error) {
+	res, err := c.open(ctx, method, path, send)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%w: %s%s: %s", ErrProtocol, c.base, path, res.Status)
+	}
+	var buf bytes.Buffer
+	n, err := buf.ReadFrom(io.LimitReader(res.Body, c.opt.MaxBody+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if n > c.opt.MaxBody {
+		return nil, fmt.Errorf("%w: %s: answer is larger than %d bytes", ErrProtocol, path, c.opt.MaxBody)
+	}
+	return buf.Bytes(), nil
+}
+
+// open makes a request; who gets its answer, which has status 200 or 304, closes it.
+func (c *Client) open(ctx context.Context, method, path string, send []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(send))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
@@ -310,9 +334,11 @@ func (c *Client) do(ctx context.Context, method, path string, send []byte) ([]by
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
+	if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusNotModified {
+		return res, nil
+	}
 	defer func() { _ = res.Body.Close() }()
 	switch res.StatusCode {
-	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNetworkAuthenticationRequired:
 		return nil, fmt.Errorf("%w: %s%s: %s", ErrAuth, c.base, path, res.Status)
 	default: // since v0.0.40 most complaints come with one of 4xx or 5xx too
@@ -329,15 +355,6 @@ func (c *Client) do(ctx context.Context, method, path string, send []byte) ([]by
 			return nil, fmt.Errorf("%s%s: %s: %w", c.base, path, res.Status, says.err())
 		}
 	}
-	var buf bytes.Buffer
-	n, err := buf.ReadFrom(io.LimitReader(res.Body, c.opt.MaxBody+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	if n > c.opt.MaxBody {
-		return nil, fmt.Errorf("%w: %s: answer is larger than %d bytes", ErrProtocol, path, c.opt.MaxBody)
-	}
-	return buf.Bytes(), nil
 }
 
 // userOf returns the user that a token names (claim "sun", Slurm's

@@ -333,3 +333,71 @@ func TestAPackedAnswerIsBoundedUnpacked(t *testing.T) {
 		t.Errorf("%v, %d MiB", err, used>>20)
 	}
 }
+
+// What the fast reader sees of an object is what encoding/json sees.
+func FuzzList(f *testing.F) {
+	f.Add(`{"jobs":[{"job_id":{"set":true,"number":7},"a\"b":[1,{"x":"]"}],"job_state":["RUNNING"]},null,3],"errors":[],"last_update":5}`)
+	f.Add(`{"jobs":[{"job_id":7`)
+	f.Add(`{"errors":[{"error":"x"}],"jobs":[]}`)
+	f.Add("{\"jobs\":[\"\\\\\\\"\",{\"k\\u0041\" : -1e5 , \"\":{}}]} ")
+	f.Fuzz(func(t *testing.T, s string) {
+		_, _, _, err := decodeList(strings.NewReader(s), "jobs", func(raw []byte) {
+			var want map[string]json.RawMessage
+			object := json.Unmarshal(raw, &want) == nil && len(raw) > 0 && raw[0] == '{'
+			seen := map[string]string{}
+			Members(raw, func(name, value []byte) {
+				var key string
+				if err := json.Unmarshal([]byte(`"`+string(name)+`"`), &key); err != nil {
+					t.Errorf("%q: name %q: %v", raw, name, err)
+				}
+				seen[key] = string(value)
+				_, _ = ID(value)
+				_ = Word(value)
+			})
+			if !object {
+				return
+			}
+			if len(seen) != len(want) {
+				t.Errorf("%q: %d members, want %d", raw, len(seen), len(want))
+			}
+			for k, v := range want {
+				if seen[k] != string(v) {
+					t.Errorf("%q: %q is %q, want %q", raw, k, seen[k], v)
+				}
+			}
+			var p Past
+			if json.Unmarshal(raw, &p) == nil {
+				p.Failed()
+			}
+		})
+		if err == nil && !json.Valid([]byte(firstValue(s))) {
+			t.Errorf("%q was taken", s)
+		}
+	})
+}
+
+// firstValue is the first JSON value of a text: what comes after an answer is not read.
+func firstValue(s string) string {
+	var raw json.RawMessage
+	if json.NewDecoder(strings.NewReader(s)).Decode(&raw) != nil {
+		return s
+	}
+	return string(raw)
+}
+
+func TestNumbersAreReadInEachForm(t *testing.T) {
+	for in, want := range map[string]Number{
+		`7`: {7, true}, `"7"`: {7, true}, `{"set": true, "infinite": false, "number": 7}`: {7, true}, `{"number":7}`: {7, true},
+		`{"set":false,"number":7}`: {}, `{"set":true,"infinite":true,"number":0}`: {}, `null`: {}, `[]`: {}, `{}`: {}, `1e99`: {},
+	} {
+		var n Number
+		if err := json.Unmarshal([]byte(in), &n); err != nil || n != want {
+			t.Errorf("%s: %+v, %v", in, n, err)
+		}
+	}
+	for in, want := range map[string]int64{`7`: 7, `"7_3"`: 7, `"7+1"`: 7, `"7.batch"`: 7, `"x"`: 0, `{}`: 0, `-1`: 0} {
+		if id, ok := ID([]byte(in)); (ok || want != 0) && (id != want || !ok) {
+			t.Errorf("%s: %d, %v", in, id, ok)
+		}
+	}
+}

@@ -1,7 +1,9 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 )
@@ -18,20 +20,28 @@ type Job struct {
 // Running returns the jobs that have a node now, those on their way out included. The controller
 // lists all of its jobs; a host list that cannot be read is an error, since it may name the node.
 func (c *Client) Running(ctx context.Context, node string) (out []Job, err error) {
-	var all struct {
-		answer
-		Jobs *[]Job `json:"jobs"`
-	}
-	if err := c.Get(ctx, "jobs", &all); err != nil {
+	var jobs []Job
+	var bad error
+	_, err = c.List(ctx, "jobs", "jobs", 0, func(raw []byte) {
+		held := true // what is not understood may hold the node
+		Members(raw, func(name, value []byte) {
+			if string(name) == "job_state" && string(Word(value)) == "PENDING" {
+				held = false
+			}
+		})
+		if !held {
+			return
+		}
+		var j Job
+		if err := json.Unmarshal(raw, &j); err != nil {
+			bad = fmt.Errorf("%w: jobs: %w", ErrProtocol, err)
+		}
+		jobs = append(jobs, j)
+	})
+	if err = cmp.Or(err, bad); err != nil {
 		return nil, err
 	}
-	if len(all.Errors) > 0 { // an empty list beside an error says nothing of the node
-		return nil, fmt.Errorf("%w: jobs: %s", ErrProtocol, all.Errors[0])
-	}
-	if all.Jobs == nil {
-		return nil, fmt.Errorf("%w: it lists no jobs, not even none", ErrProtocol)
-	}
-	return having(*all.Jobs, node)
+	return having(jobs, node)
 }
 
 // having returns those jobs that have a node.
