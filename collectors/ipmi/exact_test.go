@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +28,17 @@ type world struct {
 	now   time.Time // ours
 	id    uint16    // of the last record
 	n     uint16    // records in all: each has its number in it
+
+	mu      sync.Mutex // between the test and whoever is at the log while it is read
+	meddles bool
+}
+
+// alone ends what somebody does to the log meanwhile, whatever of their requests is still under way.
+func (w *world) alone() {
+	w.bmc.During(nil)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.meddles = false
 }
 
 func (w *world) record() {
@@ -99,6 +111,7 @@ func TestEachRecordIsOneEvent(t *testing.T) {
 				}
 			}
 			for range 25 {
+				w.mu.Lock()
 				switch op := w.rng.IntN(9); op {
 				case 0:
 					w.clear()
@@ -120,8 +133,11 @@ func TestEachRecordIsOneEvent(t *testing.T) {
 				}
 				if w.rng.IntN(3) == 0 { // somebody at the log while it is read
 					in := 1 + w.rng.IntN(60)
+					w.meddles = true
 					w.bmc.During(func(_ *ipmitest.BMC, cmd types.Command) {
-						if cmd != types.CommandGetSELEntry {
+						w.mu.Lock()
+						defer w.mu.Unlock()
+						if cmd != types.CommandGetSELEntry || !w.meddles {
 							return
 						}
 						if in--; in == 0 {
@@ -137,18 +153,20 @@ func TestEachRecordIsOneEvent(t *testing.T) {
 						}
 					})
 				}
-				if w.rng.IntN(3) == 0 { // the process is killed by its first event
-					m := &collectortest.Mortal{Cursors: w.s.Cursors, Emitter: w.rec, Mute: w.rng.IntN(2) == 0}
+				dies, mute := w.rng.IntN(3) == 0, w.rng.IntN(2) == 0
+				w.mu.Unlock()
+				if dies { // the process is killed by its first event
+					m := &collectortest.Mortal{Cursors: w.s.Cursors, Emitter: w.rec, Mute: mute}
 					w.r.s.Cursors = m
 					err := w.r.poll(t.Context(), m)
-					w.bmc.During(nil)
+					w.alone()
 					if look(err); m.Dead() {
 						w.restart()
 					}
 					w.r.s.Cursors = w.s.Cursors
 				}
 				_ = w.r.poll(t.Context(), w.rec)
-				w.bmc.During(nil)
+				w.alone()
 				w.now = w.now.Add(relook)
 				err := w.r.poll(t.Context(), w.rec)
 				w.now = w.now.Add(relook)
