@@ -45,12 +45,14 @@ type source struct {
 	every    time.Duration   // more seldom than the rounds; 0 is at each
 	gives    map[*series]int // and how often in a row it had nothing new of it
 	children []*source
-	list     bool      // a collection, which may get new members
-	again    bool      // to be read once more when the others are known
-	wanted   bool      // others repeat it
-	cost     float64   // of the last reading
-	at       time.Time // of the last reading
-	size     int64     // of the last reading, in bytes
+	list     bool          // a collection, which may get new members
+	again    bool          // to be read once more when the others are known
+	wanted   bool          // others repeat it
+	cost     float64       // of the last reading
+	at       time.Time     // of the last reading
+	size     int64         // of the last reading, in bytes
+	pushed   time.Time     // when it came by itself
+	gap      time.Duration // between the last two times
 }
 
 // byteCost is how many bytes cost as much as a request.
@@ -190,7 +192,7 @@ func (r *reader) round(ctx context.Context, now time.Time) error {
 	})
 	put := 0
 	for _, s := range queue {
-		if now.Sub(s.at) < s.every {
+		if now.Sub(s.at) < s.every || r.comes(s, now) {
 			continue
 		}
 		if !left() {
@@ -203,6 +205,19 @@ func (r *reader) round(ctx context.Context, now time.Time) error {
 	}
 	r.deferred.Add(float64(put))
 	return r.learn(ctx, now, began)
+}
+
+// comes reports whether a source need not be read because it comes by itself.
+func (r *reader) comes(s *source, now time.Time) bool {
+	if s.rank != rankAllReports {
+		return s.told(now, r.cfg.SensorInterval)
+	}
+	for _, x := range r.found.sources {
+		if x.rank == rankReports && !x.told(now, r.cfg.SensorInterval) {
+			return false
+		}
+	}
+	return r.found.reports()
 }
 
 // learn reads sources of which nothing is known, as long as there are requests left of
