@@ -213,6 +213,7 @@ func (r *reader) open(ctx context.Context) error {
 func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 	r.batch.Discard()
 	defer func() {
+		r.c.Release()
 		r.requests.Add(float64(r.c.Requests() - r.counted))
 		r.counted = r.c.Requests()
 	}()
@@ -515,6 +516,9 @@ func (r *reader) discover(ctx context.Context) error {
 	seen := make(map[string]bool) // logs, by the path of their entries
 	var host redfish.Object
 	for _, owner := range []string{"Systems", "Managers", "Chassis"} {
+		if err := r.c.Gather(ctx, root.Link(owner), levels); err != nil {
+			return err
+		}
 		list, err := r.members(ctx, root.Link(owner))
 		if err != nil {
 			return err
@@ -577,6 +581,9 @@ func (r *reader) discover(ctx context.Context) error {
 		inv.serves, inv.events = old.serves, old.events
 	}
 	add(root.Link("TelemetryService"), rankWalk, "", (*reader).readTelemetry)
+	if root.Gathers(levels) && root.Link("Chassis") != "" {
+		add(root.Link("Chassis"), rankAllChassis, "", (*reader).readAllChassis)
+	}
 	inv.dirty = true
 	return nil
 }
