@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -36,7 +37,6 @@ type poster struct {
 	table  map[string]map[string]any // by path
 	made   int
 	refuse func(body map[string]any) int // the status, 0 is taken
-	silent bool                          // it sends no test event
 	hides  bool                          // it does not show the context
 	lost   bool                          // its answer to the next POST does not arrive
 	tests  int
@@ -189,7 +189,7 @@ func (p *poster) push(events ...map[string]any) int {
 
 func (p *poster) event(n int, severity, message string) map[string]any {
 	return map[string]any{
-		"EventId": fmt.Sprint(n), "EventTimestamp": collectortest.Now.Add(time.Duration(n-1) * time.Second).Format(time.RFC3339),
+		"EventId": strconv.Itoa(n), "EventTimestamp": collectortest.Now.Add(time.Duration(n-1) * time.Second).Format(time.RFC3339),
 		"Message": message, "MessageSeverity": severity,
 	}
 }

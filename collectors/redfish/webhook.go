@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -330,10 +331,8 @@ func (d *door) known(o redfish.Object, body []byte) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	sum := maphash.Bytes(d.seed, body)
-	for _, s := range d.seen {
-		if s == sum {
-			return true
-		}
+	if slices.Contains(d.seen, sum) {
+		return true
 	}
 	if len(d.seen) < mostSeen {
 		d.seen = append(d.seen, sum)

@@ -2,11 +2,11 @@ package redfish
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 	"time"
 
@@ -76,7 +76,7 @@ func TestSubscribersAreSentWhatTheLogGets(t *testing.T) {
 		t.Errorf("found at %q, %v", at, err)
 	}
 	for i := range MaxSubscriptions {
-		_, err = c.Subscribe(t.Context(), service, bmc.Subscription{Destination: to, Context: fmt.Sprint(i)})
+		_, err = c.Subscribe(t.Context(), service, bmc.Subscription{Destination: to, Context: strconv.Itoa(i)})
 	}
 	if err == nil {
 		t.Error("the table has no end")
