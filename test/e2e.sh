@@ -40,7 +40,7 @@ export AUSPEX_E2E=1 AUSPEX_REQUIRE_ENGINE=1 AUSPEX_BIN=${AUSPEX_BIN:-$PWD/bin/au
 "$AUSPEX_BIN" engine fetch # once; later runs find it in the cache
 
 "$peers/install.sh"
-start alertmanager promtool chromium ipmi sushy schemathesis slurm kube
+start alertmanager promtool chromium ipmi sushy redfishutilities schemathesis slurm kube
 # The whole product. It waits for real processes most of its time: a demo takes a fifth of a core while it runs, and two
 # seconds of one to start. So tests that do not measure time run side by side, four on two cores.
 test/gotest.sh -count=1 -timeout 40m -v -parallel $(($(nproc) * 2)) -run "${1:-.}" -- ./internal/e2e/...

@@ -121,12 +121,13 @@ func (r *reader) readLog(ctx context.Context, out collectors.Emitter, l *logServ
 	if !changed {
 		return nil
 	}
+	twin := l.twin != ""
 	for _, o := range fresh {
 		l.recent = append(l.recent, key(o)+" "+o.String("Message"))
 		if ev, ok := r.event(l, o, !known); ok && !r.sent[ev.ID] {
 			r.batch.Event(ev)
 			r.sent[ev.ID] = true
-			r.ear.written(ev)
+			r.written(ev, twin || !known)
 		}
 	}
 	l.recent = l.recent[max(0, len(l.recent)-few):]

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,7 +23,11 @@ const (
 	rankReports     // metric reports
 	rankAllReports  // all of them with one request
 	rankMetrics     // metrics of processors and memory
+	rankAllChassis  // all that chassis have, with one request
 )
+
+// levels are how many levels of a collection are asked for at once: the members, their collections, and the members of these.
+const levels = 3
 
 // family is whose readings are distinct from one another.
 func (k rank) family() rank {
@@ -45,16 +50,19 @@ type source struct {
 	every    time.Duration   // more seldom than the rounds; 0 is at each
 	gives    map[*series]int // and how often in a row it had nothing new of it
 	children []*source
-	list     bool      // a collection, which may get new members
-	again    bool      // to be read once more when the others are known
-	wanted   bool      // others repeat it
-	cost     float64   // of the last reading
-	at       time.Time // of the last reading
-	size     int64     // of the last reading, in bytes
+	list     bool          // a collection, which may get new members
+	again    bool          // to be read once more when the others are known
+	wanted   bool          // others repeat it
+	cost     float64       // of the last reading
+	at       time.Time     // of the last reading
+	size     int64         // of the last reading, in bytes
+	sent     int64         // what of it was sent, where it was then taken apart
+	pushed   time.Time     // when it came by itself
+	gap      time.Duration // between the last two times
 }
 
 // byteCost is how many bytes cost as much as a request.
-const byteCost = 32 << 10
+const byteCost = 64 << 10
 
 // relearn is how often a source is read again that the plan does not need.
 const relearn = 6 * time.Hour
@@ -122,14 +130,52 @@ func (inv *inventory) leave(x *series) {
 	inv.dirty = true
 }
 
-// plan chooses sources that together have every series, at least cost: again and again the
-// one that has most of what is missing for a request or what costs as much.
+// plan chooses sources that together have every series, at least cost: with those that read all of a kind at once, where that is
+// cheaper and can be had in each round, or without.
 func (r *reader) plan(now time.Time) []*source {
+	var whole []*source
+	for _, s := range r.found.sources {
+		if s.rank.whole() && len(s.gives) > 0 && !r.waits(s.path, now) && s.every <= r.cfg.SensorInterval {
+			whole = append(whole, s)
+		}
+	}
+	best := r.cover(now)
+	for some := 1; some < 1<<len(whole); some++ { // there are two
+		var first []*source
+		for i, s := range whole {
+			if some>>i&1 == 1 {
+				first = append(first, s)
+			}
+		}
+		if with := r.cover(now, first...); costOf(with) < costOf(best) {
+			best = with
+		}
+	}
+	return best
+}
+
+// whole reports whether a source is all of a kind.
+func (k rank) whole() bool { return k == rankAllChassis || k == rankAllReports }
+
+func costOf(list []*source) (sum float64) {
+	for _, s := range list {
+		if s.rank != rankMetrics { // are read more seldom
+			sum += s.cost
+		}
+	}
+	return sum
+}
+
+// cover chooses sources that together have every series, first those that are given, then again and again the one that has most of what
+// is missing for a request or what costs as much.
+func (r *reader) cover(now time.Time, first ...*source) []*source {
 	missing := make(map[*series]bool)
 	var rest, out []*source
 	for _, s := range r.found.sources {
-		if len(s.gives) > 0 && !r.waits(s.path, now) {
-			rest = append(rest, s)
+		if len(s.gives) > 0 && !r.waits(s.path, now) && (!s.rank.whole() || slices.Contains(first, s)) {
+			if !s.rank.whole() {
+				rest = append(rest, s)
+			}
 			for x := range s.gives {
 				missing[x] = true
 			}
@@ -141,6 +187,12 @@ func (r *reader) plan(now time.Time) []*source {
 		}
 		return 1
 	})
+	for _, s := range first {
+		out = append(out, s)
+		for x := range s.gives {
+			delete(missing, x)
+		}
+	}
 	for len(missing) > 0 {
 		best, most := -1, 0.0
 		for i, s := range rest {
@@ -190,7 +242,7 @@ func (r *reader) round(ctx context.Context, now time.Time) error {
 	})
 	put := 0
 	for _, s := range queue {
-		if now.Sub(s.at) < s.every {
+		if now.Sub(s.at) < s.every || r.comes(s, now) {
 			continue
 		}
 		if !left() {
@@ -203,6 +255,19 @@ func (r *reader) round(ctx context.Context, now time.Time) error {
 	}
 	r.deferred.Add(float64(put))
 	return r.learn(ctx, now, began)
+}
+
+// comes reports whether a source need not be read because it comes by itself.
+func (r *reader) comes(s *source, now time.Time) bool {
+	if s.rank != rankAllReports {
+		return s.told(now, r.cfg.SensorInterval)
+	}
+	for _, x := range r.found.sources {
+		if x.rank == rankReports && !x.told(now, r.cfg.SensorInterval) {
+			return false
+		}
+	}
+	return r.found.reports()
 }
 
 // learn reads sources of which nothing is known, as long as there are requests left of
@@ -261,17 +326,59 @@ func (r *reader) readSource(ctx context.Context, s *source, now time.Time) error
 	if r.waits(s.path, now) {
 		return nil
 	}
+	began := r.s.Now()
 	return r.turn(ctx, func() error {
 		requests, bytes := r.c.Requests(), r.c.Read()
 		if err := s.read(r, ctx, s, now); err != nil {
 			return err
 		}
-		if n := r.c.Read() - bytes; n > 0 {
+		n := r.c.Read() - bytes
+		if s.sent > 0 {
+			n = s.sent
+		}
+		if n > 0 {
 			s.size = n
-			s.cost = max(1, float64(r.c.Requests()-requests)) + float64(n)/byteCost
-			s.every = max(s.every, paced(n)) // what is large is read more seldom
+			s.cost = max(1, float64(r.c.Requests()-requests)) + float64(n)/byteCost + r.s.Now().Sub(began).Seconds() // what keeps the controller busy is dear as well
+			s.every = max(s.every, paced(n))                                                                         // what is large is read more seldom
 		}
 		s.cost = max(s.cost, 1)
 		return nil
 	})
+}
+
+// readAllChassis reads what chassis have that has readings, with one request.
+func (r *reader) readAllChassis(ctx context.Context, src *source, now time.Time) error {
+	read := r.c.Read()
+	if err := r.c.Gather(ctx, src.path, levels); err != nil {
+		return err
+	}
+	src.sent = r.c.Read() - read
+	var list []*source
+	for _, s := range r.found.sources {
+		if s.rank != rankWalk && strings.HasPrefix(s.path, src.path+"/") && r.c.Gathered(s.path) {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b *source) int {
+		if before(a, b) {
+			return -1
+		}
+		return 1
+	})
+	given := make(map[*series]bool)
+	for _, s := range list {
+		s.at = now
+		if err := s.read(r, ctx, s, now); err != nil {
+			return err
+		}
+		for x := range s.gives {
+			given[x] = true
+			src.give(r.found, x)
+		}
+	}
+	if len(given) == 0 { // the service cannot: its chassis are read one by one
+		clear(src.gives)
+		r.found.dirty = true
+	}
+	return nil
 }

@@ -41,8 +41,10 @@ type Config struct {
 	// DiscoveryInterval is the time between searches for new resources.
 	DiscoveryInterval time.Duration `yaml:"discovery_interval"`
 	// Reconcile is the time between looks at the logs of a service that tells by itself when there is something new
-	// (server-sent events); 0 takes no such events.
+	// (server-sent events, or what it sends to push); 0 takes no such events.
 	Reconcile time.Duration `yaml:"reconcile"`
+	// Push is where services that have no server-sent events send theirs; off without listen.
+	Push Push `yaml:"push"`
 	// Jitter moves each poll by up to this share of the interval.
 	Jitter float64 `yaml:"jitter"`
 	// Timeout bounds one request.
@@ -87,7 +89,7 @@ func (c *Config) Validate() error {
 	case c.Jitter < 0 || c.Jitter > 1:
 		return errors.New("jitter must be between 0 and 1")
 	}
-	return nil
+	return c.Push.Validate()
 }
 
 // LossType implements [collectors.LossTyper].
@@ -168,6 +170,8 @@ type reader struct {
 	failing    map[string]*failure // by path
 	reported   map[string]bool     // what was said once
 	ear        *ear
+	hook       *webhook // nil where services cannot send to us
+	sub        subscription
 }
 
 // Run implements [collectors.Collector].
@@ -177,6 +181,9 @@ func (r *reader) Run(ctx context.Context, out collectors.Emitter) error {
 	}
 	defer func() {
 		r.ear.close()
+		if ctx.Err() != nil { // it is read no more; who fails is read again
+			r.unsubscribe(ctx)
+		}
 		r.c.Close(ctx)
 		r.c = nil
 	}()
@@ -206,6 +213,7 @@ func (r *reader) open(ctx context.Context) error {
 func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 	r.batch.Discard()
 	defer func() {
+		r.c.Release()
 		r.requests.Add(float64(r.c.Requests() - r.counted))
 		r.counted = r.c.Requests()
 	}()
@@ -231,9 +239,10 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 		r.logsAt = now
 		r.unwritten(now)
 	}
-	if err := r.listen(ctx, now); err != nil {
+	if err := r.turn(ctx, func() error { return r.listen(ctx, now) }); err != nil {
 		return mark(err)
 	}
+	r.takeReports(now)
 	if err := r.turn(ctx, func() error { return r.readPower(ctx, now) }); err != nil {
 		return mark(err)
 	}
@@ -469,9 +478,10 @@ func (r *reader) readPower(ctx context.Context, now time.Time) error {
 
 // inventory is what discovery has found in a service.
 type inventory struct {
-	system  string // path of the system that has a power state
-	service string // path of its event service
-	events  string // path of what it sends by itself, "" where that is not known
+	system  string         // path of the system that has a power state
+	service string         // path of its event service
+	serves  redfish.Object // what that says of itself, nil where it is not known
+	events  string         // path of what it sends by itself, "" where there is nothing
 	consoles
 	logs    []*logService
 	sources map[string]*source        // of readings, by path
@@ -506,6 +516,9 @@ func (r *reader) discover(ctx context.Context) error {
 	seen := make(map[string]bool) // logs, by the path of their entries
 	var host redfish.Object
 	for _, owner := range []string{"Systems", "Managers", "Chassis"} {
+		if err := r.c.Gather(ctx, root.Link(owner), levels); err != nil {
+			return err
+		}
 		list, err := r.members(ctx, root.Link(owner))
 		if err != nil {
 			return err
@@ -565,9 +578,12 @@ func (r *reader) discover(ctx context.Context) error {
 		}
 	}
 	if inv.service = root.Link("EventService"); inv.service == old.service {
-		inv.events = old.events
+		inv.serves, inv.events = old.serves, old.events
 	}
 	add(root.Link("TelemetryService"), rankWalk, "", (*reader).readTelemetry)
+	if root.Gathers(levels) && root.Link("Chassis") != "" {
+		add(root.Link("Chassis"), rankAllChassis, "", (*reader).readAllChassis)
+	}
 	inv.dirty = true
 	return nil
 }

@@ -89,18 +89,18 @@ func TestWhatRecordedMachinesCostAndGive(t *testing.T) {
 		{
 			"gh200",
 			cost{
-				First: 87, Round: 19, Tick: 7, Bytes: 121, Series: 815, Temperatures: 26, Margins: 4, Fans: 16, Powers: 15, Voltages: 6,
+				First: 46, Round: 9, Tick: 7, Bytes: 334, Series: 815, Temperatures: 26, Margins: 4, Fans: 16, Powers: 15, Voltages: 6,
 				Logs: 7, Events: 10,
 			},
 			cost{
-				First: 131, Round: 67, Tick: 7, Bytes: 35, Series: 799, Temperatures: 26, Margins: 4, Fans: 16, Powers: 15, Voltages: 6,
+				First: 132, Round: 67, Tick: 7, Bytes: 35, Series: 799, Temperatures: 26, Margins: 4, Fans: 16, Powers: 15, Voltages: 6,
 				Logs: 7, Events: 10,
 			},
 		},
 		{
 			"sr670",
 			cost{
-				First: 30, Round: 11, Tick: 6, Bytes: 168, Series: 329, Temperatures: 6, Margins: 2, Fans: 10, Powers: 14, Voltages: 8,
+				First: 30, Round: 10, Tick: 6, Bytes: 168, Series: 329, Temperatures: 6, Margins: 2, Fans: 10, Powers: 14, Voltages: 8,
 				PSU: 4, Logs: 5, Events: 90,
 			},
 			cost{

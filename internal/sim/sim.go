@@ -426,7 +426,9 @@ func (s *simulator) listenServer(ctx context.Context, r *schemas.Resource, tlsCo
 	if err != nil {
 		return err
 	}
-	s.serveHTTP(l, redfish.NewHandler(b), tlsConfig)
+	service := redfish.NewHandler(b)
+	s.stops = append(s.stops, service.Close)
+	s.serveHTTP(l, service, tlsConfig)
 	r.Attrs = r.Attrs.With(schemas.AttrRedfishURL, "https://"+l.Addr().String())
 
 	pc, err := s.udp(r.ID + "/ipmi")

@@ -96,7 +96,9 @@ type Client struct {
 	kept       bool   // the session is left with the service
 	basic      bool   // the service knows no sessions, or has none left
 	seen       map[string]answer
-	flat       map[string]bool // collections that leave $expand unheeded
+	flat       map[string]bool   // collections that leave $expand unheeded
+	gathered   map[string]Object // what came with [Client.Gather], by path
+	shallow    bool              // it did not work
 	root       *Root
 	read       int64 // bytes of all answers
 	asked      int64 // requests
@@ -391,6 +393,9 @@ func retryAfter(h http.Header, now time.Time) (wait time.Duration, told bool) {
 
 // Get reads a resource.
 func (c *Client) Get(ctx context.Context, path string) (Object, error) {
+	if o := c.take(path); o != nil {
+		return o, nil
+	}
 	raw, _, err := c.do(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
 		return nil, err
@@ -514,6 +519,7 @@ func plain(s string) bool {
 type Root struct {
 	Object
 	Expand bool // takes ?$expand=.($levels=1)
+	levels int  // takes as many
 	known  bool // says, or has shown, whether it does
 }
 
@@ -551,7 +557,11 @@ func (c *Client) noSessions(ctx context.Context) bool {
 
 func newRoot(o Object) *Root {
 	eq := o.Object("ProtocolFeaturesSupported").Object("ExpandQuery")
-	return &Root{Object: o, Expand: eq.Bool("NoLinks"), known: eq != nil}
+	r := &Root{Object: o, Expand: eq.Bool("NoLinks"), known: eq != nil}
+	if n, ok := eq.Number("MaxLevels"); ok && r.Expand && eq.Bool("Levels") {
+		r.levels = int(n)
+	}
+	return r
 }
 
 // expandQuery asks a collection for its members in full (DSP0266, section 7.3).
@@ -567,6 +577,9 @@ func (c *Client) List(ctx context.Context, path string) ([]Object, error) {
 	root, err := c.Root(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if o := c.gathered[path]; o != nil && whole(o) {
+		return c.take(path).Objects("Members"), nil
 	}
 	ask := root.Expand && !c.flat[path]
 	out, err := c.list(ctx, path, ask)

@@ -96,6 +96,14 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
+// Text returns the named text or number as text, or "".
+func (o Object) Text(key string) string {
+	if n, ok := o[key].(float64); ok {
+		return strconv.FormatFloat(n, 'g', -1, 64)
+	}
+	return o.String(key)
+}
+
 // Bool returns the named boolean, or false.
 func (o Object) Bool(key string) bool {
 	b, _ := o[key].(bool)

@@ -29,8 +29,7 @@ func (c *Client) OpenStream(ctx context.Context, path string) (*Stream, error) {
 	if err := c.login(ctx); err != nil {
 		return nil, err
 	}
-	tr := c.tr.Clone()
-	tr.ResponseHeaderTimeout = 0 // of the whole: a service may begin to answer with its first event
+	tr := c.tr.Clone() // a service that begins to answer with its first event is as one without a stream: who opens it waits
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Stream{cancel: cancel, close: tr.CloseIdleConnections}
 	resp, err := c.request(ctx, &http.Client{Transport: tr, CheckRedirect: c.http.CheckRedirect}, http.MethodGet, path, nil, http.Header{"Accept": {"text/event-stream"}})

@@ -19,7 +19,8 @@ func eventService() object {
 	return object{
 		"@odata.id": root + "/EventService", "@odata.type": "#EventService.v1_10_0.EventService", "Id": "EventService", "Name": "Event Service",
 		"ServiceEnabled": true, "Status": enabled("OK"), "ServerSentEventUri": streamPath, "EventFormatTypes": []string{"Event"},
-		"DeliveryRetryAttempts": 0, "DeliveryRetryIntervalSeconds": 0,
+		"DeliveryRetryAttempts": deliveries, "DeliveryRetryIntervalSeconds": 1, "Subscriptions": link(subscriptionsPath),
+		"Actions": object{"#EventService.SubmitTestEvent": object{"target": testEventTarget}},
 	}
 }
 
@@ -40,8 +41,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	tick := time.NewTicker(streamEvery)
 	defer tick.Stop()
-	records, erased := h.b.Log()
-	last := lastID(records)
+	news := h.news()
 	for id := 1; ; {
 		select {
 		case <-r.Context().Done():
@@ -55,23 +55,11 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 		if f.Mute || f.Delay > 0 {
 			continue
 		}
-		records, at := h.b.Log()
-		if !at.Equal(erased) {
-			erased, last = at, 0
-		}
-		var fresh []object
-		for i := range records {
-			if records[i].ID > last {
-				fresh = append(fresh, h.pushed(&records[i]))
-			}
-		}
-		last = lastID(records)
+		fresh := news()
 		if len(fresh) == 0 {
 			continue
 		}
-		body, err := json.Marshal(object{
-			"@odata.type": "#Event.v1_7_0.Event", "Id": strconv.Itoa(id), "Name": "Event Array", "Events": fresh,
-		})
+		body, err := json.Marshal(message(id, fresh))
 		if err != nil {
 			return
 		}
@@ -80,6 +68,29 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 		}
 		id++
 	}
+}
+
+// news returns what tells the records that were written since it was last called.
+func (h *handler) news() func() []object {
+	records, erased := h.b.Log()
+	last := lastID(records)
+	return func() (fresh []object) {
+		records, at := h.b.Log()
+		if !at.Equal(erased) {
+			erased, last = at, 0
+		}
+		for i := range records {
+			if records[i].ID > last {
+				fresh = append(fresh, h.pushed(&records[i]))
+			}
+		}
+		last = lastID(records)
+		return fresh
+	}
+}
+
+func message(id int, events []object) object {
+	return object{"@odata.type": "#Event.v1_7_0.Event", "Id": strconv.Itoa(id), "Name": "Event Array", "Events": events}
 }
 
 // pushed is a record as an event, which its log has as an entry.

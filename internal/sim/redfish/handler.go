@@ -40,19 +40,23 @@ type problem struct {
 	property string
 }
 
-// handler is the service of one controller.
+// Handler is the service of one controller.
+type Handler = handler
+
 type handler struct {
 	b        device.BMC
 	board    device.Board // nil where the controller does nothing with its board
 	limiter  device.PowerLimiter
 	sessions sessions
+
+	subscriptions subscriptions
 }
 
 // NewHandler returns the Redfish service of a controller. All but the service root
 // and the login need HTTP basic authentication or a session's X-Auth-Token. A mute
 // controller holds a request until the client goes away, so end its server with
-// Close, not with Shutdown.
-func NewHandler(b device.BMC) http.Handler {
+// Close, not with Shutdown. [Handler.Close] ends what is sent to who has subscribed to events.
+func NewHandler(b device.BMC) *Handler {
 	h := &handler{b: b, sessions: sessions{byToken: map[string]*session{}}}
 	h.board, _ = b.(device.Board)
 	h.limiter, _ = b.(device.PowerLimiter)
@@ -190,11 +194,11 @@ func (h *handler) writable(path string) bool {
 
 func (h *handler) allowed(path string) string {
 	switch {
-	case path == sessionsPath:
+	case path == sessionsPath, path == subscriptionsPath:
 		return "GET, HEAD, POST"
 	case h.writable(path):
 		return "GET, HEAD, PATCH"
-	case strings.HasPrefix(path, sessionsPath+"/"):
+	case strings.HasPrefix(path, sessionsPath+"/"), strings.HasPrefix(path, subscriptionsPath+"/"):
 		return "GET, HEAD, DELETE"
 	case strings.Contains(path, "/Actions/"):
 		return "POST"
@@ -339,6 +343,10 @@ func (h *handler) post(w http.ResponseWriter, r *http.Request, path string, body
 	switch path {
 	case sessionsPath:
 		h.login(w, body)
+	case subscriptionsPath:
+		h.subscribe(w, body)
+	case testEventTarget:
+		h.testEvent(w, body)
 	case resetTarget:
 		h.reset(w, r, body)
 	case clearTarget:

@@ -147,6 +147,9 @@ func (v *view) resource(path string, q query) object {
 	case reportsPath + "/" + processorsID:
 		return v.processorReport(path)
 	}
+	if path == subscriptionsPath || strings.HasPrefix(path, subscriptionsPath+"/") {
+		return v.h.subscribed(path)
+	}
 	if id, ok := strings.CutPrefix(path, sessionsPath+"/"); ok {
 		for _, x := range v.h.sessions.list() {
 			if x.id == id {

@@ -163,6 +163,10 @@ func (h *handler) login(w http.ResponseWriter, body []byte) {
 
 func (h *handler) remove(w http.ResponseWriter, path string) {
 	id, ok := strings.CutPrefix(path, sessionsPath+"/")
+	if !ok && h.unsubscribe(path) {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
 	if !ok {
 		h.notAllowed(w, path)
 		return

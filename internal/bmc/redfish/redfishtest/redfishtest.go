@@ -217,11 +217,12 @@ func (t *Tree) get(w http.ResponseWriter, r *http.Request, p string) {
 			out["Members@odata.nextLink"] = r.URL.Path + "?" + next.Encode()
 		}
 		list = append([]any(nil), list[min(from, len(list)):max(to, min(from, len(list)))]...)
-		if q.Has("$expand") && !t.NoExpand {
+		if n := 1; q.Has("$expand") && !t.NoExpand {
+			_, _ = fmt.Sscanf(q.Get("$expand"), ".($levels=%d)", &n)
 			for i, m := range list {
 				if o, ok := m.(map[string]any); ok {
 					if id, ok := o["@odata.id"].(string); ok && t.docs[id] != nil {
-						list[i] = t.docs[id]
+						list[i] = t.below(t.docs[id], id, n-1)
 					}
 				}
 			}
@@ -252,6 +253,34 @@ func (t *Tree) get(w http.ResponseWriter, r *http.Request, p string) {
 	w.Header().Set("Content-Type", "application/json")
 	n, _ := w.Write(raw)
 	t.Bytes.Add(int64(n))
+}
+
+// below puts what a document links to in the place of the links, so many levels deep (DSP0266, section 7.3).
+func (t *Tree) below(v any, path string, levels int) any {
+	if levels < 1 {
+		return v
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		id, _ := v["@odata.id"].(string)
+		if doc := t.docs[id]; doc != nil && len(v) == 1 && !strings.HasPrefix(path, id) {
+			return t.below(doc, id, levels-1)
+		}
+		out := make(map[string]any, len(v))
+		for k, x := range v {
+			if out[k] = x; k != "Links" && k != "RelatedItem" {
+				out[k] = t.below(x, path, levels)
+			}
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, x := range v {
+			out[i] = t.below(x, path, levels)
+		}
+		return out
+	}
+	return v
 }
 
 // filter understands what log entries are asked for: Created ge 'TIME'.
