@@ -63,7 +63,7 @@ func (r *reader) subscribe(ctx context.Context, now time.Time) error {
 		formats = append(formats, redfish.FormatReports)
 	}
 	for _, format := range formats {
-		path, err := r.c.Subscribe(ctx, r.found.serves, redfish.Subscription{Destination: r.hook.destination(s.door), Context: s.door.context, Format: format})
+		path, err := r.c.AddSubscription(ctx, r.found.serves, redfish.Subscription{Destination: r.hook.destination(s.door), Context: s.door.context, Format: format})
 		switch st := new(redfish.StatusError); {
 		case errors.As(err, &st) && st.Status != http.StatusUnauthorized, errors.Is(err, redfish.ErrProtocol), err == nil && path == "":
 			if format == redfish.FormatEvents {

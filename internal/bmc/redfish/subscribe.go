@@ -14,9 +14,9 @@ type Subscription struct {
 	Format               string // Event or MetricReport
 }
 
-// Subscribe makes a subscription below an event service, and returns its path. It is sent once, and once more in the words of older
+// AddSubscription makes a subscription below an event service, and returns its path. It is sent once, and once more in the words of older
 // services where the first ones are refused.
-func (c *Client) Subscribe(ctx context.Context, service Object, s Subscription) (path string, err error) {
+func (c *Client) AddSubscription(ctx context.Context, service Object, s Subscription) (path string, err error) {
 	at := service.Link("Subscriptions")
 	if at == "" {
 		return "", ErrNotFound

@@ -56,7 +56,7 @@ func TestSubscribersAreSentWhatTheLogGets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := c.Subscribe(t.Context(), service, bmc.Subscription{Destination: to + "/x", Context: "mine", Format: bmc.FormatEvents})
+	path, err := c.AddSubscription(t.Context(), service, bmc.Subscription{Destination: to + "/x", Context: "mine", Format: bmc.FormatEvents})
 	if err != nil || path == "" {
 		t.Fatalf("%q, %v", path, err)
 	}
@@ -76,7 +76,7 @@ func TestSubscribersAreSentWhatTheLogGets(t *testing.T) {
 		t.Errorf("found at %q, %v", at, err)
 	}
 	for i := range MaxSubscriptions {
-		_, err = c.Subscribe(t.Context(), service, bmc.Subscription{Destination: to, Context: strconv.Itoa(i)})
+		_, err = c.AddSubscription(t.Context(), service, bmc.Subscription{Destination: to, Context: strconv.Itoa(i)})
 	}
 	if err == nil {
 		t.Error("the table has no end")
