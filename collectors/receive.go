@@ -19,6 +19,12 @@ type Listening interface {
 	Listen(s Settings) (Receiver, error)
 }
 
+// Passive is implemented by those whose devices only send: there is nothing that they could be asked.
+type Passive interface {
+	Listening
+	Passive()
+}
+
 // Receiver takes in what the devices of one configuration send.
 type Receiver interface {
 	// Place tells which resources there are: who sends is found among them. It is called before

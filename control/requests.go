@@ -77,12 +77,21 @@ func (c *Controller) request(ctx context.Context, in schemas.Intent) error {
 	}
 	if !known {
 		c.saved(&a)
-	} else if k, err = c.store.caseOf(ctx, in.ID); err != nil || k == nil {
-		return err // of a ladder: whoever asked took the id of an action
+	} else {
+		// One that is known stands already, or its answer was lost when it was stored. A case that closes is stored before it
+		// is forgotten: one that does not stand is read as it ended.
+		c.mu.Lock()
+		stands := c.open[k.key()] != nil
+		c.mu.Unlock()
+		if stands {
+			return nil
+		}
+		if k, err = c.store.caseOf(ctx, in.ID); err != nil || k == nil {
+			return err // of a ladder: whoever asked took the id of an action
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// One that is known stands already, or its answer was lost when it was stored.
 	if k.open() && c.open[k.key()] == nil {
 		c.open[k.key()] = k
 		c.taken = append(c.taken, k)

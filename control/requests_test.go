@@ -256,8 +256,8 @@ func TestAPersonGoesOnWhereALadderFailed(t *testing.T) {
 	if a := b.actionOf("u"); a.State != schemas.ActionDone {
 		t.Errorf("%s: %s", a.State, a.Detail)
 	}
-	if len(c.open) != 0 {
-		t.Errorf("%d cases stand", len(c.open))
+	for _, k := range c.open {
+		t.Errorf("a case stands: %s of %s, %s", k.ID, k.reason(), k.State)
 	}
 	b.w.drainedIs(t, false)
 }

@@ -40,7 +40,7 @@ func (s *stack) connect(ctx context.Context, t schemas.Topology, out, errw io.Wr
 		fmt.Fprintf(out, "agents that dial in: %d servers; only the process that runs reaches them\n", n)
 	}
 	for _, name := range s.cfg.Collectors.Keys() {
-		if c, ok := s.cfg.Collectors.m[name].(collectors.Listening); ok && s.cfg.has(RoleCollect) {
+		if c, ok := s.cfg.Collectors.m[name].(collectors.Passive); ok && s.cfg.has(RoleCollect) {
 			fmt.Fprintf(out, "collector %s: %d servers send by themselves; only the process that runs hears them\n", name, len(c.Targets(t.Resources)))
 		}
 	}
@@ -102,7 +102,7 @@ func (s *stack) targets(resources []schemas.Resource) (out []probe.Probe) {
 	settings := collectors.Settings{Secrets: &s.secrets, Gate: s.gate}
 	for _, name := range s.cfg.Collectors.Keys() {
 		c := s.cfg.Collectors.m[name]
-		if _, ok := c.(collectors.Listening); ok {
+		if _, ok := c.(collectors.Passive); ok {
 			continue
 		}
 		for _, t := range c.Targets(resources) {

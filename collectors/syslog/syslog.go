@@ -140,6 +140,9 @@ func (*Config) Evidence() collectors.Evidence {
 // LossType implements [collectors.LossTyper]: a server that sends nothing may be well.
 func (*Config) LossType() string { return "" }
 
+// Passive implements [collectors.Passive].
+func (*Config) Passive() {}
+
 // Listen implements [collectors.Listening].
 func (c *Config) Listen(s collectors.Settings) (collectors.Receiver, error) {
 	return newReceiver(*c, s)
