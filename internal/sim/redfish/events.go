@@ -32,7 +32,7 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 		}
 		return t
 	}
-	began := started()
+	began, news := started(), h.news() // what is written once the client has heard is sent
 	out := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
@@ -41,7 +41,6 @@ func (h *handler) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	tick := time.NewTicker(streamEvery)
 	defer tick.Stop()
-	news := h.news()
 	for id := 1; ; {
 		select {
 		case <-r.Context().Done():

@@ -1,9 +1,11 @@
 package redfish
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	bmc "auspex/internal/bmc/redfish"
 	"auspex/internal/sim/device"
@@ -22,7 +24,9 @@ func TestEachRecordIsSentAsItIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close(t.Context())
-	stream, err := c.OpenStream(t.Context(), service.ServerSentEventURI)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stream, err := c.OpenStream(ctx, service.ServerSentEventURI)
 	if err != nil {
 		t.Fatal(err)
 	}
