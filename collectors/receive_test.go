@@ -149,3 +149,27 @@ func TestWhoYieldsToNamedOnesIsYieldedToByTheOthers(t *testing.T) {
 		}
 	}
 }
+
+type onlyHearing struct{ *hearing }
+
+func (onlyHearing) Passive() {}
+
+// A device that is asked is asked by one process, though it may send as well; who only sends is heard by whom he sends to.
+func TestWhoIsAskedIsAskedByOneProcess(t *testing.T) {
+	servers := []schemas.Resource{{ID: "a", Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{"from": "x"})}}
+	for _, passive := range []bool{true, false} {
+		h := &hearing{seer: seer{kind: schemas.KindServer, e: Evidence{Attr: "from"}}}
+		c := Config(h)
+		if passive {
+			c = onlyHearing{h}
+		}
+		r := NewRunner(DefaultRunnerConfig(), map[string]Config{"hearing": c}, nil, Settings{})
+		r.Share(func(schemas.Resource) bool { return false }) // another has it
+		if err := r.Reconcile(servers); err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Contains(h.all(), "new a"); got != passive {
+			t.Errorf("only sends %v: read here %v", passive, got)
+		}
+	}
+}

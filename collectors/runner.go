@@ -223,8 +223,9 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 		if l != nil {
 			l.Place(resources)
 		}
+		_, passive := r.configs[name].(Passive) // who only sends does so to whom he will
 		for _, t := range r.configs[name].Targets(resources) {
-			if r.holds != nil && l == nil && !r.holds(t) { // who sends by himself does so to whom he will
+			if r.holds != nil && !passive && !r.holds(t) {
 				continue
 			}
 			want[instanceKey{name, t.ID}] = t

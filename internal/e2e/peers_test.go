@@ -150,7 +150,7 @@ func TestSELEventsOfIPMISimArriveOnceOverARestart(t *testing.T) {
 		return out
 	}
 	p.await("the history holds the records of the SEL", func() error {
-		rows, err := p.rows("source = 'ipmi'")
+		rows, err := p.rows("source = 'ipmi' AND type != 'bmc.clock_skew'")
 		if want := records(); err == nil && len(rows) < len(want) {
 			err = fmt.Errorf("%d rows of %d records", len(rows), len(want))
 		}
@@ -161,7 +161,9 @@ func TestSELEventsOfIPMISimArriveOnceOverARestart(t *testing.T) {
 	db := openHistory(t, dir)
 	got := map[string]int{}
 	for _, r := range events(t, db, "source = 'ipmi'") {
-		got[r.Attrs["record"]]++
+		if r.Type != schemas.EventBMCClockSkew { // its clock begins in 1970
+			got[r.Attrs["record"]]++
+		}
 	}
 	if d := cmp.Diff(records(), got); d != "" {
 		t.Errorf("records of the SEL by ipmitool (-) and rows of the table (+):\n%s", d)
