@@ -463,7 +463,11 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var own = map[bool]string{true: "127.0.0.77", false: "127.0.0.1"}[runtime.GOOS == "linux"]
 
 func (d *door) start() {
+	// A client that dials while nobody listens may be given the very port, and speaks to itself until it sees so.
 	l, err := net.Listen("tcp", d.addr)
+	for end := time.Now().Add(10 * time.Second); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); l, err = net.Listen("tcp", d.addr) {
+		time.Sleep(10 * time.Millisecond) // until it has hung up
+	}
 	d.must(err)
 	d.addr, d.srv = l.Addr().String(), &http.Server{Handler: d, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	srv := d.srv
