@@ -22,7 +22,7 @@ func ipmitool(t *testing.T, addr string, args ...string) string {
 		if os.Getenv("AUSPEX_E2E") != "" {
 			t.Fatal(err)
 		}
-		t.Skip("ipmitool is not installed")
+		t.Skip("ipmitool is not installed: install the Debian package ipmitool to run this test")
 	}
 	host, port, _ := net.SplitHostPort(addr)
 	cmd := exec.CommandContext(t.Context(), "ipmitool", append([]string{"-I", "lanplus", "-C", "3", "-N", "30", "-H", host, "-p", port, "-U", "admin", "-P", "secret"}, args...)...)
