@@ -8,7 +8,7 @@ FLAGS ?=
 DATA ?= .auspex
 export CGO_ENABLED ?= 0
 
-.PHONY: help build agent agent-package run test race chaos invariants lint generate bench e2e ui clean
+.PHONY: help build agent agent-package run test race chaos hardware invariants lint generate bench e2e ui clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,10 @@ race: need-go ## run the tests under the race detector, without the browser (nee
 chaos: need-go ## prove control: every order of two controllers, then 1,000 runs in which they are killed
 	@AUSPEX_EXHAUSTIVE=1 AUSPEX_CHAOS_RUNS=$${AUSPEX_CHAOS_RUNS:-1000} AUSPEX_POSTGRES_CHAOS_RUNS=$${AUSPEX_POSTGRES_CHAOS_RUNS:-100} \
 	AUSPEX_KUBERNETES_CHAOS_RUNS=$${AUSPEX_KUBERNETES_CHAOS_RUNS:-20} $(GO) test -count=1 -timeout 6h -v -run 'TestEveryInterleaving|TestTheCheck|TestChaos' ./control ./control/kubernetes ./control/tinkerbell
+
+hardware: need-go ## on a machine with NVIDIA GPUs: compare what the agent tells with nvidia-smi, have them work, write down what they answer
+	@mkdir -p $(BIN)/hardware
+	@AUSPEX_HARDWARE=$(CURDIR)/$(BIN)/hardware CGO_ENABLED=1 $(GO) test -count=1 -v -tags dcgm -run 'OfThisMachine' ./agent/nvml ./cmd/auspex-agent
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	@cd tools/lint && $(GO) build -o ../../$(BIN)/ tool

@@ -119,6 +119,8 @@ var readings = func() []reading {
 			},
 		},
 
+		fields("nvmlDeviceGetFieldValues", always, []field{{lib.FI_DEV_GET_GPU_RECOVERY_ACTION, 0, "state/recovery-action", 1}}),
+
 		threshold("state/temperature-max-operating", lib.TEMPERATURE_THRESHOLD_GPU_MAX),
 		threshold("state/temperature-slowdown", lib.TEMPERATURE_THRESHOLD_SLOWDOWN),
 		threshold("state/temperature-shutdown", lib.TEMPERATURE_THRESHOLD_SHUTDOWN),
@@ -158,6 +160,22 @@ var readings = func() []reading {
 			read: func(d lib.Device, v []float64) lib.Return {
 				h, ret := d.GetRowRemapperHistogram()
 				v[0], v[1], v[2], v[3], v[4] = float64(h.Max), float64(h.High), float64(h.Partial), float64(h.Low), float64(h.None)
+				return ret
+			},
+		},
+		{
+			symbol: "nvmlDeviceGetSramEccErrorStatus", pace: seldom, leaves: []string{"state/sram-threshold-exceeded"},
+			read: func(d lib.Device, v []float64) lib.Return {
+				s, ret := d.GetSramEccErrorStatus()
+				v[0] = truth(s.BThresholdExceeded != 0)
+				return ret
+			},
+		},
+		{
+			symbol: "nvmlDeviceGetRepairStatus", pace: seldom, leaves: []string{"state/channel-repair-pending", "state/tpc-repair-pending"},
+			read: func(d lib.Device, v []float64) lib.Return {
+				s, ret := d.GetRepairStatus()
+				v[0], v[1] = truth(s.BChannelRepairPending != 0), truth(s.BTpcRepairPending != 0)
 				return ret
 			},
 		},

@@ -61,8 +61,14 @@ func TestMain(m *testing.M) {
 // plain and full are the binary without cgo, and with it.
 var plain, full = sync.OnceValues(built("0")), sync.OnceValues(built("1"))
 
+// given names a binary that is tried instead, where there is no compiler.
+const given = "AUSPEX_HARDWARE_AGENT"
+
 func built(cgo string) func() (string, error) {
 	return func() (string, error) {
+		if path := os.Getenv(given); path != "" {
+			return path, nil
+		}
 		out := filepath.Join(folder, "auspex-agent-"+cgo)
 		cmd := exec.Command("go", "build", "-tags", "dcgm", "-o", out, ".") // without cgo the tag has nothing
 		cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)

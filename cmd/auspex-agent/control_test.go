@@ -327,6 +327,24 @@ func TestWhatControlSaysOfResets(t *testing.T) {
 	if s.asked() != 1 {
 		t.Errorf("asked %d times", s.asked())
 	}
+	// A reset after which the driver still wants one has not helped; what it wanted before counts for nothing.
+	machine.Say("gpu 1 set field-230 1")
+	s.shows("/gpus/gpu[name=gpu1]/state/recovery-action", "1")
+	for i, c := range []struct {
+		after string
+		want  control.Verdict
+		says  string
+	}{
+		{"gpu 1 set field-230 2", control.Failed, "still asks for more: gpu1: a reboot"},
+		{"gpu 1 set field-230 0", control.Verified, "and the agent reads it again"},
+	} {
+		step.ID = fmt.Sprintf("act-%d", i+2)
+		s.script("nvidia-smi", fmt.Sprintf("echo %s >>%s\n", c.after, machine.Path()))
+		if err := r["reset_gpu"].Apply(t.Context(), step); err != nil {
+			t.Fatal(err)
+		}
+		becomes(t, r["reset_gpu"], step, c.want, c.says)
+	}
 	for target, want := range map[string]string{"gpu-r01-01/psu1": "is no GPU of", "gpu-r01-01": "is no GPU of", "gpu-r01-011/gpu1": "is no GPU of"} {
 		step.Target = target
 		plans("reset_gpu", want)

@@ -101,6 +101,13 @@ func (r reset) Verify(ctx context.Context, s control.Step) (control.Verdict, sch
 	if len(unread) > 0 {
 		return control.Pending, messages.New(messages.ResetUnread, args), nil
 	}
+	switch wants, err := c.wants(path, ended); {
+	case err != nil:
+		return control.Pending, schemas.Sentence{}, err
+	case wants != "":
+		args["wants"] = wants
+		return control.Failed, messages.New(messages.DriverWants, args), nil
+	}
 	return control.Verified, messages.New(messages.ResetRead, args), nil
 }
 
@@ -157,6 +164,29 @@ func (c call) read(of *types.Path, since time.Time) (gpus, unread []string, err 
 	return gpus, unread, err
 }
 
+// recoveries are what a driver wants done to a GPU (nvml.h, nvmlDeviceGpuRecoveryAction_t).
+var recoveries = []string{
+	"", "a reset of the GPU", "a reboot", "an end of all that uses NVLink", "an end of all that uses NVLink, and a reset", "recovery of the IMEX domain", "a reset of the PCIe bus",
+	"a restart of the system",
+}
+
+// wants is what the driver wants done to GPUs of a path, as it was read since a time; "" is nothing, or that it is too old to tell.
+func (c call) wants(of *types.Path, since time.Time) (string, error) {
+	leaves, err := c.get(text(of) + "/state") // the leaf alone is an error where the agent has none
+	var out []string
+	for _, l := range leaves {
+		if n := l.value.GetUintVal(); l.name == "recovery-action" && n > 0 && l.at.After(since) {
+			what := fmt.Sprintf("action %d", n)
+			if n < uint64(len(recoveries)) {
+				what = recoveries[n]
+			}
+			out = append(out, l.gpu+": "+what)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; "), err
+}
+
 // text is a path of GPUs as gNMI's users write it.
 func text(p *types.Path) string {
 	if e := p.GetElem(); len(e) > 1 {
@@ -209,6 +239,13 @@ func (r reload) Verify(ctx context.Context, s control.Step) (control.Verdict, sc
 	if len(unread) > 0 {
 		args["gpus"] = strings.Join(unread, ", ")
 		return control.Pending, messages.New(messages.ReloadUnread, args), nil
+	}
+	switch wants, err := c.wants(of, ended); {
+	case err != nil:
+		return control.Pending, schemas.Sentence{}, err
+	case wants != "":
+		args["wants"] = wants
+		return control.Failed, messages.New(messages.DriverWants, args), nil
 	}
 	return control.Verified, messages.New(messages.Reloaded, args), nil
 }

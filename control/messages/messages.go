@@ -109,6 +109,7 @@ const (
 	AgentSays        = "step.agent_says"
 	ResetUnread      = "step.reset_unread"
 	ResetRead        = "step.reset_read"
+	DriverWants      = "step.driver_wants"
 	Rebooted         = "step.rebooted"
 
 	WouldReload     = "step.would_reload"
@@ -371,6 +372,7 @@ var templates = map[string]string{
 	AgentSays:    "the agent of {server} says: {words}",
 	ResetUnread:  "{gpu} of {server} was reset; the agent has not read it since",
 	ResetRead:    "{gpu} of {server} was reset, and the agent reads it again",
+	DriverWants:  "it was done, and the driver of {server} still asks for more: {wants}",
 	Rebooted:     "{server} has started anew",
 
 	WouldReload:     "would load the driver of {server} anew through its agent; no process has {gpus} open now",

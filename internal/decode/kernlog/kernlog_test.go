@@ -50,6 +50,23 @@ func TestMessage(t *testing.T) {
 			},
 		},
 		{
+			"driver 580 with a channel, on an H200", "kernel",
+			"NVRM: Xid (PCI:0000:00:06): 31, pid=1664, name=python3, channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC1 GPCCLIENT_T1_8 faulted @ 0xdead_00000000. " +
+				"Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE",
+			want{
+				"gpu.xid", "31", "warning", "",
+				map[string]string{"pci": "0000:00:06", "pid": "1664", "name": "python3", "channel": "0000000a", "action": "RESTART_APP"},
+			},
+		},
+		{
+			"driver 580 without a process, on an H200", "", "NVRM: Xid (PCI:0000:00:06): 13, Graphics SM Warp Exception on (GPC 1, TPC 4, SM 0): Misaligned Address",
+			want{"gpu.xid", "13", "warning", "", map[string]string{"pci": "0000:00:06", "action": "RESTART_APP"}},
+		},
+		{
+			"driver 580 with the channel last, on an H200", "", "NVRM: Xid (PCI:0000:00:06): 43, pid=1691, name=python3, channel 0x0000000a",
+			want{"gpu.xid", "43", "warning", "", map[string]string{"pci": "0000:00:06", "pid": "1691", "name": "python3", "channel": "0000000a", "action": "IGNORE"}},
+		},
+		{
 			"after another", "", "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149",
 			want{"gpu.xid", "45", "warning", "", map[string]string{
 				"pci": "0000:dc:00", "pid": "1818990", "name": "python3", "channel": "00000001", "caused_by_xid": "149", "action": "WORKFLOW_XID_45",

@@ -5,6 +5,7 @@
 package kernlog
 
 import (
+	"cmp"
 	"maps"
 	"strconv"
 	"strings"
@@ -330,7 +331,7 @@ func process(ev *schemas.Event, detail string) {
 			ev.SetAttr("name", name)
 		}
 	}
-	if ch := between(detail, "Ch ", " "); ch != "" {
+	if ch := cmp.Or(between(detail, "Ch ", " "), between(detail, "channel 0x", " ")); ch != "" { // as driver 580 has it
 		ev.SetAttr("channel", strings.TrimRight(ch, ",."))
 	}
 }

@@ -65,6 +65,7 @@ var leaves = []leaf{
 	{"remapped-rows-uncorrected", func(g *fleet.HostGPU) float64 { return g.RemappedUncorrectable }},
 	{"remap-pending", func(g *fleet.HostGPU) float64 { return truth(g.RemapPending) }},
 	{"remap-failed", of(0)},
+	{"recovery-action", func(g *fleet.HostGPU) float64 { return truth(g.RemapPending) }}, // a reset, as its XID 154 says
 	{"pcie-replays", func(g *fleet.HostGPU) float64 { return g.PCIeReplays }},
 	{"pcie-generation", of(5)},
 	{"pcie-generation-max", of(5)},

@@ -131,6 +131,7 @@ export const en = {
   'step.agent_unaware': 'The agent of {server} knows nothing of this step.',
   'step.agent_at_it': 'The agent of {server} is at it.',
   'step.agent_says': 'The agent of {server} says: {words}',
+  'step.driver_wants': 'It was done, and the driver of {server} still asks for more: {wants}.',
   'step.reset_unread': '{gpu} of {server} was reset; the agent has not read it since.',
   'step.reset_read': '{gpu} of {server} was reset, and the agent reads it again.',
   'step.rebooted': '{server} has started anew.',

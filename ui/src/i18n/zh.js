@@ -128,6 +128,7 @@ export const zh = {
   'step.agent_unaware': '{server} 的代理不知道这一步骤。',
   'step.agent_at_it': '{server} 的代理正在执行。',
   'step.agent_says': '{server} 的代理报告：{words}',
+  'step.driver_wants': '步骤已执行，但 {server} 的驱动仍要求：{wants}。',
   'step.reset_unread': '{server} 的 {gpu} 已复位，代理此后尚未读到它。',
   'step.reset_read': '{server} 的 {gpu} 已复位，代理已重新读到它。',
   'step.rebooted': '{server} 已重新启动。',

@@ -6,6 +6,7 @@
 //	return CALL CODE            what a call without a GPU answers
 //	hang CALL                   such a call does not return while the file says so
 //	gpu N return CALL CODE      what a call of one GPU answers; CALL may be *
+//	gpu N fails KEY CODE        what the call answers that gives a value, below
 //	gpu N hang CALL             it does not return
 //	gpu N hang-when-set CALL    nor does this, once something of the GPU was set
 //	gpu N gone                  the GPU is lost, and not there after the next nvmlInit
@@ -13,6 +14,7 @@
 //	gpu N mig I ID PROFILE      its MIG device I, of GPU instance ID; what that answers is said of GPU 1000 + 16 N + I
 //	gpu N set KEY VALUE         a value, below
 //	gpu N stuck KEY             a value that setting does not change
+//	driver VERSION              and library VERSION: how driver and library are called
 //	reload N                    with another N the driver was loaded anew: what was set is gone
 //	xid SERIAL N CODE           GPU N has an XID; each serial number is told once, to whoever listened before
 //
@@ -83,7 +85,7 @@ static void load(void) {
 		char *line = lines[count].text;
 		line[strcspn(line, "\n")] = 0;
 		if (!*line) continue;
-		if (strncmp(line, "gpus ", 5) && strncmp(line, "return ", 7) && strncmp(line, "hang ", 5) && strncmp(line, "gpu ", 4) && strncmp(line, "xid ", 4) && strncmp(line, "reload ", 7)) fail(line);
+		if (strncmp(line, "gpus ", 5) && strncmp(line, "return ", 7) && strncmp(line, "hang ", 5) && strncmp(line, "gpu ", 4) && strncmp(line, "xid ", 4) && strncmp(line, "reload ", 7) && strncmp(line, "driver ", 7) && strncmp(line, "library ", 8)) fail(line);
 		count++;
 	}
 	fclose(f);
@@ -152,6 +154,17 @@ static u64 number(gpu *d, const char *key, u64 otherwise) {
 	return n;
 }
 
+// fails is what the call answers that gives a value.
+static int fails(gpu *d, const char *key) {
+	char name[96];
+	snprintf(name, sizeof name, "fails %s", key);
+	pthread_mutex_lock(&lock);
+	const char *v = of(d->number, name);
+	int ret = v ? atoi(v) : SUCCESS;
+	pthread_mutex_unlock(&lock);
+	return ret;
+}
+
 static void give(gpu *d, const char *key, u64 value) {
 	char name[96];
 	snprintf(name, sizeof name, "stuck %s", key);
@@ -177,19 +190,21 @@ static void word(gpu *d, const char *key, char *out, u32 size, const char *other
 }
 
 #define ENTER(d) do { int ret_ = enter(d, __func__); if (ret_) return ret_; } while (0)
+#define KNOWS(d, key) do { int ret_ = fails(d, key); if (ret_) return ret_; } while (0)
 // NUMBER is a call that gives one number of a GPU.
-#define NUMBER(name, type, key, otherwise) int name(gpu *d, type *out) { ENTER(d); *out = (type)number(d, key, otherwise); return SUCCESS; }
+#define NUMBER(name, type, key, otherwise) int name(gpu *d, type *out) { ENTER(d); KNOWS(d, key); *out = (type)number(d, key, otherwise); return SUCCESS; }
 // CHOSEN gives one of several, which the second parameter chooses.
 #define CHOSEN(name, type, key, otherwise) \
 	int name(gpu *d, u32 which, type *out) { \
 		char k[64]; \
 		ENTER(d); \
 		snprintf(k, sizeof k, "%s-%u", key, which); \
+		KNOWS(d, k); \
 		*out = (type)number(d, k, otherwise); \
 		return SUCCESS; \
 	}
-#define PAIR(name, key1, otherwise1, key2, otherwise2) int name(gpu *d, u32 *a, u32 *b) { ENTER(d); *a = (u32)number(d, key1, otherwise1), *b = (u32)number(d, key2, otherwise2); return SUCCESS; }
-#define WORD(name, key, otherwise) int name(gpu *d, char *out, u32 size) { char v[96]; ENTER(d); snprintf(v, sizeof v, otherwise, d->number); word(d, key, out, size, v); return SUCCESS; }
+#define PAIR(name, key1, otherwise1, key2, otherwise2) int name(gpu *d, u32 *a, u32 *b) { ENTER(d); KNOWS(d, key1); *a = (u32)number(d, key1, otherwise1), *b = (u32)number(d, key2, otherwise2); return SUCCESS; }
+#define WORD(name, key, otherwise) int name(gpu *d, char *out, u32 size) { char v[96]; ENTER(d); KNOWS(d, key); snprintf(v, sizeof v, otherwise, d->number); word(d, key, out, size, v); return SUCCESS; }
 
 int nvmlInit_v2(void) {
 	ENTER(0);
@@ -216,13 +231,17 @@ int nvmlShutdown(void) {
 	return SUCCESS;
 }
 const char *nvmlErrorString(int code) { return code ? "an error of the stub" : "Success"; }
-static int system_word(const char *call, char *out, u32 size, const char *v) {
+static int system_word(const char *call, const char *key, char *out, u32 size, const char *otherwise) {
 	int ret = enter(0, call);
-	if (!ret) snprintf(out, size, "%s", v);
-	return ret;
+	if (ret) return ret;
+	pthread_mutex_lock(&lock);
+	const char *v = find(key);
+	snprintf(out, size, "%s", v ? v : otherwise);
+	pthread_mutex_unlock(&lock);
+	return SUCCESS;
 }
-int nvmlSystemGetDriverVersion(char *out, u32 size) { return system_word(__func__, out, size, "570.124.06"); }
-int nvmlSystemGetNVMLVersion(char *out, u32 size) { return system_word(__func__, out, size, "12.570.124.06"); }
+int nvmlSystemGetDriverVersion(char *out, u32 size) { return system_word(__func__, "driver", out, size, "570.124.06"); }
+int nvmlSystemGetNVMLVersion(char *out, u32 size) { return system_word(__func__, "library", out, size, "12.570.124.06"); }
 int nvmlDeviceGetCount_v2(u32 *out) { ENTER(0); *out = known; return SUCCESS; }
 int nvmlDeviceGetCount(u32 *out) { return nvmlDeviceGetCount_v2(out); }
 int nvmlDeviceGetHandleByIndex_v2(u32 i, gpu **out) {
@@ -291,13 +310,14 @@ NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, u32, "retired-pending", 0)
 PAIR(nvmlDeviceGetEccMode, "ecc", 1, "ecc-next", 1)
 int nvmlDeviceGetMemoryInfo(gpu *d, memory_info *out) {
 	ENTER(d);
-	out->used = number(d, "memory-used", 1ull << 30), out->total = 80ull << 30, out->free = out->total - out->used;
+	out->used = number(d, "memory-used", 1ull << 30), out->total = number(d, "memory-total", 80ull << 30), out->free = out->total - out->used;
 	return SUCCESS;
 }
 int nvmlDeviceGetViolationStatus(gpu *d, u32 policy, u64 *out) {
 	char key[64];
 	ENTER(d);
 	snprintf(key, sizeof key, "violation-%u", policy);
+	KNOWS(d, key);
 	out[0] = 0, out[1] = number(d, key, 0);
 	return SUCCESS;
 }
@@ -305,21 +325,26 @@ int nvmlDeviceGetTotalEccErrors(gpu *d, u32 type, u32 counter, u64 *out) {
 	char key[64];
 	ENTER(d);
 	snprintf(key, sizeof key, "ecc-%u-%u", type, counter);
+	KNOWS(d, key);
 	*out = number(d, key, 0);
 	return SUCCESS;
 }
 int nvmlDeviceGetMemoryErrorCounter(gpu *d, u32 type, u32 counter, u32 place, u64 *out) {
 	char key[64];
 	ENTER(d);
-	if (place != 2 && place != 7) return UNSUPPORTED; // Hopper tells memory and SRAM
 	snprintf(key, sizeof key, "ecc-%u-%u-%u", type, counter, place);
-	*out = number(d, key, 0);
+	KNOWS(d, key);
+	u64 none = ~0ull;
+	if ((*out = number(d, key, none)) != none) return SUCCESS;
+	if (place != 2 && place != 7) return UNSUPPORTED; // Hopper tells memory and SRAM
+	*out = 0;
 	return SUCCESS;
 }
 int nvmlDeviceGetRetiredPages(gpu *d, u32 cause, u32 *n, u64 *out) {
 	char key[64];
 	ENTER(d);
 	snprintf(key, sizeof key, "retired-%u", cause);
+	KNOWS(d, key);
 	u32 have = (u32)number(d, key, 0), room = *n;
 	*n = have;
 	if (room < have) return SMALL;
@@ -332,12 +357,16 @@ int nvmlDeviceGetNvLinkErrorCounter(gpu *d, u32 link, u32 counter, u64 *out) {
 	ENTER(d);
 	if (link >= number(d, "nvlinks", 18)) return INVALID;
 	snprintf(key, sizeof key, "nvlink-%u-%u", link, counter);
+	KNOWS(d, key);
 	*out = number(d, key, 0);
 	return SUCCESS;
 }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(gpu *d, u32 link, pci_info *out) {
 	ENTER(d);
 	if (link >= number(d, "nvlinks", 18)) return INVALID;
+	char key[64];
+	snprintf(key, sizeof key, "remote-%u", link);
+	KNOWS(d, key);
 	memset(out, 0, sizeof *out);
 	snprintf(out->bus_id, sizeof out->bus_id, "00000000:%02X:00.0", 5 + link / 5);
 	return SUCCESS;
@@ -349,8 +378,11 @@ int nvmlDeviceGetFieldValues(gpu *d, int n, field_value *v) {
 		char key[64];
 		if (v[i].field > 200 && v[i].field < 223) snprintf(key, sizeof key, "field-%u-%u", v[i].field, v[i].scope); // of a link
 		else snprintf(key, sizeof key, "field-%u", v[i].field);
-		u64 none = ~0ull, x = number(d, key, v[i].field == 82 ? 40 : none);
-		v[i].ret = x == none ? UNSUPPORTED : SUCCESS, v[i].type = v[i].field == 82 ? 1 : 3, v[i].value = x;
+		u64 none = ~0ull, x = number(d, key, v[i].field == 82 ? 40 : v[i].field == 230 ? 0 : none); // the temperature of memory, and what the driver wants done
+		v[i].ret = fails(d, key);
+		if (!v[i].ret && x == none) v[i].ret = UNSUPPORTED;
+		snprintf(key, sizeof key, "type-%u", v[i].field);
+		v[i].type = (u32)number(d, key, v[i].field == 82 || v[i].field == 230 ? 1 : 3), v[i].value = x;
 	}
 	return SUCCESS;
 }
@@ -416,18 +448,40 @@ NUMBER(nvmlDeviceGetCurrentClocksEventReasons, u64, "reasons", 1)
 int nvmlDeviceGetMemoryInfo_v2(gpu *d, memory_info_v2 *out) {
 	ENTER(d);
 	if (out->version != (sizeof *out | 2u << 24)) return 25;
-	out->used = number(d, "memory-used", 1ull << 30), out->total = 80ull << 30, out->reserved = 600ull << 20, out->free = out->total - out->used - out->reserved;
+	out->used = number(d, "memory-used", 1ull << 30), out->total = number(d, "memory-total", 80ull << 30), out->reserved = number(d, "memory-reserved", 600ull << 20), out->free = out->total - out->used - out->reserved;
 	return SUCCESS;
 }
 int nvmlDeviceGetRemappedRows(gpu *d, u32 *corrected, u32 *uncorrected, u32 *pending, u32 *failed) {
 	ENTER(d);
+	KNOWS(d, "remapped");
 	*corrected = (u32)number(d, "remapped", 0), *uncorrected = (u32)number(d, "remapped-uncorrected", 0);
 	*pending = (u32)number(d, "remap-pending", 0), *failed = (u32)number(d, "remap-failed", 0);
 	return SUCCESS;
 }
 int nvmlDeviceGetRowRemapperHistogram(gpu *d, u32 *out) {
 	ENTER(d);
-	out[0] = 640, out[1] = out[2] = out[3] = out[4] = 0;
+	KNOWS(d, "banks-0");
+	for (u32 i = 0; i < 5; i++) {
+		char key[64];
+		snprintf(key, sizeof key, "banks-%u", i);
+		out[i] = (u32)number(d, key, i ? 0 : 640);
+	}
+	return SUCCESS;
+}
+// The structure of errors of SRAM is 104 bytes (nvml.h, nvmlEccSramErrorStatus_v1_t), its last word whether they are too many.
+int nvmlDeviceGetSramEccErrorStatus(gpu *d, u32 *out) {
+	ENTER(d);
+	KNOWS(d, "sram-exceeded");
+	if (out[0] != (104 | 1u << 24)) return 25;
+	memset(out + 1, 0, 100);
+	out[24] = (u32)number(d, "sram-exceeded", 0);
+	return SUCCESS;
+}
+int nvmlDeviceGetRepairStatus(gpu *d, u32 *out) {
+	ENTER(d);
+	KNOWS(d, "channel-repair");
+	if (out[0] != (12 | 1u << 24)) return 25;
+	out[1] = (u32)number(d, "channel-repair", 0), out[2] = (u32)number(d, "tpc-repair", 0);
 	return SUCCESS;
 }
 // A GPU is in a fabric of one server, as an HGX H100, unless the file says otherwise. The words fabric-cluster,
@@ -455,6 +509,7 @@ int nvmlDeviceGetGpuFabricInfo(gpu *d, fabric_info *out) {
 int nvmlDeviceGetGpuFabricInfoV(gpu *d, fabric_info_v3 *out) {
 	ENTER(d);
 	u32 version = out->version >> 24, size = version == 2 ? sizeof(fabric_info_v2) : sizeof *out;
+	KNOWS(d, "fabric-state");
 	if (version > number(d, "fabric-version", 3) || out->version != (size | version << 24)) return 25;
 	fabric(d, out->cluster, &out->status, &out->clique, &out->state);
 	out->mask = (u32)number(d, "fabric-health", 0);
