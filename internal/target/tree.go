@@ -50,8 +50,7 @@ type value struct {
 }
 
 type leaf struct {
-	path    *gpb.Path
-	name    string // the path as written, the key of the index
+	*place  // nil once it was dropped
 	value   value
 	at      int64  // when it was read, nanoseconds since the epoch
 	written uint64 // turn of the last write
@@ -84,11 +83,11 @@ func (t *Tree) Leaf(path string) Ref {
 	if ref, ok := t.index[path]; ok {
 		return ref
 	}
-	parsed, err := ParsePath(path)
+	at, err := placeOf(path)
 	if err != nil {
 		panic("target: " + err.Error())
 	}
-	l := leaf{path: parsed, name: path}
+	l := leaf{place: at}
 	ref := Ref(len(t.leaves))
 	if n := len(t.free); n > 0 {
 		ref, t.free = t.free[n-1], t.free[:n-1]
@@ -96,7 +95,7 @@ func (t *Tree) Leaf(path string) Ref {
 	} else {
 		t.leaves = append(t.leaves, l)
 	}
-	t.index[path] = ref
+	t.index[at.name] = ref
 	t.shape++
 	return ref
 }
@@ -196,21 +195,29 @@ func (w *Writer) Text(ref Ref, v string) { w.set(ref, value{kind: text, text: v}
 // None takes a leaf's value away: it cannot be read now.
 func (w *Writer) None(ref Ref) { w.set(ref, value{}) }
 
+var escapes = strings.NewReplacer(`\`, `\\`, `]`, `\]`)
+
 // Key returns a value of a list's key as it stands in a path, with the characters
 // escaped that would end it (gNMI path conventions, section 3).
 func Key(v string) string {
-	return strings.NewReplacer(`\`, `\\`, `]`, `\]`).Replace(v)
+	return escapes.Replace(v)
 }
 
 // ParsePath reads an absolute path in the notation of gNMI. Keys may hold any
 // character; ] and \ are escaped by \.
 func ParsePath(path string) (*gpb.Path, error) {
+	return parsePath(path, func(_ string, e *gpb.PathElem) *gpb.PathElem { return e })
+}
+
+// parsePath is ParsePath, with what is to stand for an element of a text.
+func parsePath(path string, use func(text string, e *gpb.PathElem) *gpb.PathElem) (*gpb.Path, error) {
 	if !strings.HasPrefix(path, "/") {
 		return nil, fmt.Errorf("path %q does not begin with /", path)
 	}
 	out := &gpb.Path{}
 	for rest := path; rest != ""; {
 		rest = rest[1:] // the slash
+		begin := len(path) - len(rest)
 		end := strings.IndexAny(rest, "/[")
 		if end < 0 {
 			end = len(rest)
@@ -244,7 +251,7 @@ func ParsePath(path string) (*gpb.Path, error) {
 		if rest != "" && rest[0] != '/' {
 			return nil, fmt.Errorf("path %q: / expected after a key", path)
 		}
-		out.Elem = append(out.Elem, elem)
+		out.Elem = append(out.Elem, use(path[begin:len(path)-len(rest)], elem))
 	}
 	return out, nil
 }
