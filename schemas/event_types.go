@@ -18,6 +18,7 @@ const (
 	EventGPUNVLinkErrors      = "gpu.nvlink_errors"
 	EventGPUPCIeReplay        = "gpu.pcie_replay"
 	EventGPUClocksThrottled   = "gpu.clocks_throttled"
+	EventGPURecoveryAction    = "gpu.recovery_action"
 	EventGPUFabric            = "gpu.fabric"
 	EventGPUHealth            = "gpu.health"
 	EventHostOOM              = "host.oom"
@@ -93,6 +94,7 @@ func EventTypes() []string {
 		EventGPUNVLinkErrors,
 		EventGPUPCIeReplay,
 		EventGPUClocksThrottled,
+		EventGPURecoveryAction,
 		EventGPUFabric,
 		EventGPUHealth,
 		EventHostOOM,

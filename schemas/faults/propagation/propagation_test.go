@@ -94,6 +94,7 @@ func TestMatch(t *testing.T) {
 		{"nvswitch.sxid", "10003", schemas.SeverityCritical, "sxid_device"},
 		{"bmc.event", "Platform.1.0.PCIeFatalError", schemas.SeverityCritical, "sel_pcie"},
 		{"nvswitch.missing", "LOST", schemas.SeverityCritical, "sxid_device"},
+		{"gpu.recovery_action", "wanted", schemas.SeverityError, "gpu_recovery"},
 		{"gpu.fabric", "NOT_REGISTERED", schemas.SeverityError, "gpu_unregistered"},
 		{"gpu.fabric", "DEGRADED_BANDWIDTH", schemas.SeverityWarning, "gpu_fabric"},
 		{"gpu.health", "CORRUPT_INFOROM", schemas.SeverityError, "gpu_health"},
