@@ -179,6 +179,27 @@ func BlindSpots(configs map[string]Config, t schemas.Topology) []BlindSpot {
 	return out
 }
 
+// inside are the signs that a server's own system tells.
+var inside = []Sign{SignXID, SignKernel, SignGPU}
+
+// Unread returns the servers of an inventory, in order, that no configured collector reads from inside: they give nobody
+// XIDs, the kernel log or readings of GPUs.
+func Unread(configs map[string]Config, t schemas.Topology) (servers []string) {
+	blind := map[string]int{}
+	for _, b := range BlindSpots(configs, t) {
+		if b.Partly || !slices.Contains(inside, b.Sign) {
+			continue
+		}
+		for _, s := range b.Servers {
+			if blind[s]++; blind[s] == len(inside) {
+				servers = append(servers, s)
+			}
+		}
+	}
+	slices.Sort(servers)
+	return servers
+}
+
 // rank puts the wholly blind before the half blind.
 func rank(b BlindSpot) int {
 	if b.Partly {

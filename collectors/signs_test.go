@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -124,6 +125,12 @@ func TestBlindSpotsNameSignServersAndReason(t *testing.T) {
 	var got []string
 	for _, b := range BlindSpots(map[string]Config{"t-gauge": gauge, "t-log": log, "t-ports": ports, "t-jobs": jobs}, top) {
 		got = append(got, b.String())
+	}
+	if got := Unread(map[string]Config{"t-gauge": gauge, "t-log": log, "t-ports": ports, "t-jobs": jobs}, top); !slices.Equal(got, []string{"s3"}) {
+		t.Errorf("not read from inside: %v", got)
+	}
+	if got := Unread(map[string]Config{"t-log": log}, top); !slices.Equal(got, []string{"s2", "s3"}) {
+		t.Errorf("not read from inside, with the log alone: %v", got)
 	}
 	want := []string{
 		"1 server (s3): blind to XID: no attribute exporter for collectors.t-gauge; no attribute log for collectors.t-log",

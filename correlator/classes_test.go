@@ -88,6 +88,21 @@ func TestClassesOnManySites(t *testing.T) {
 			}
 		}
 	}, one("leaf0.0", "network.switch_failure"))
+	soleLeaf := func(w *site) bool { return w.Leaves == 1 && w.Mgmt == 0 }
+	add("the only leaf of servers that nothing else joins to the network goes, and only contact tells of them", soleLeaf, func(w *scenery) {
+		for k := range w.Spines {
+			w.at(0.4, "gnmi", w.ID("spine%d/d0.0", k), "port.down", failed, up)
+		}
+		for h := range w.Servers {
+			if h > 0 {
+				w.at(14+1.6*float64(h), "collector", w.Host(0, h), "agent.unreachable", failed, up)
+			}
+			if h%4 < 3 {
+				w.at(16+2*float64(h), "collector", w.Host(0, h), "host.unreachable", critical, up)
+			}
+		}
+		w.at(19, "collector", w.ID("leaf0.0"), "switch.unreachable", critical, up)
+	}, one("leaf0.0", "network.switch_failure"))
 	mgmt := func(w *site) bool { return w.Mgmt > 0 }
 	add("a management switch goes, and only the controllers with it", mgmt, func(w *scenery) {
 		for h := range w.Servers {

@@ -91,6 +91,7 @@ type Correlator struct {
 	model *propagation.Model
 
 	records    *propagation.Model // model without what was learned
+	unread     func(*schemas.Topology) []string
 	learned    Learned
 	parameters int64     // version of what was learned in model
 	relearned  time.Time // when it was last asked for
@@ -350,6 +351,17 @@ func (c *Correlator) tick(ctx context.Context) error {
 	}
 }
 
+// SetUnread sets what says which servers of an inventory, by id, no collector reads from inside (without it, and where it
+// returns none, all are taken to be read); it is asked again when the inventory changes. It may be called while Run runs.
+func (c *Correlator) SetUnread(of func(*schemas.Topology) []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unread = of; c.engine != nil {
+		t := c.inv.Snapshot().Topology()
+		c.engine.SetUnread(of(&t))
+	}
+}
+
 // refresh takes over changes of the inventory.
 func (c *Correlator) refresh() {
 	s := c.inv.Snapshot()
@@ -359,6 +371,9 @@ func (c *Correlator) refresh() {
 	t := s.Topology()
 	if s.Generation != c.resources {
 		c.engine.SetTopology(&t)
+		if c.unread != nil {
+			c.engine.SetUnread(c.unread(&t))
+		}
 	} else {
 		c.engine.SetWorkloads(t.Workloads)
 	}
@@ -599,6 +614,9 @@ func (c *Correlator) restore(ctx context.Context) error {
 	engine := NewEngine(c.model, &t, incidentID())
 	engine.SetCloseAfter(c.cfg.CloseAfter)
 	engine.SetEvidence(evidenceKept)
+	if c.unread != nil {
+		engine.SetUnread(c.unread(&t))
+	}
 	err := scan(ctx, c.db, `SELECT part, next_offset FROM correlator_positions`, func(rows *sql.Rows) error {
 		var p int
 		var next int64

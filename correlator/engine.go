@@ -185,6 +185,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	e.g = newGraph(t, keep)
 	e.g.grow()
 	e.g.learn(e.model)
+	e.findUnread()
 	e.supply, e.ranAt = solver.Supply{}, e.ranAt[:0]
 	e.contact.version++
 	e.contact.whole = e.contact.version

@@ -115,6 +115,7 @@ type view struct {
 	silence   silence   // that is spoken of
 	equals    []string  // parts that nothing tells from the cause
 	mute      int       // parts that could tell more and cannot report
+	unread    bool      // nobody reads its server from inside
 	clue      clue
 	window    *window // of maintenance: it began within, or has outlasted it
 	inWindow  bool
@@ -309,13 +310,14 @@ func (e *ledger) viewDoubts(v *view, inc *incident) {
 	if h == nil {
 		return
 	}
+	v.unread = e.unread.is(e.g.server(h.node))
 	worst := map[int]silence{}
 	for c := range h.classes {
 		cl, r := &h.fault.Classes[c], &h.classes[c]
 		if cl.Derived || cl.Learned || r.n == 0 {
 			continue
 		}
-		v.mute = max(v.mute, int(r.mute))
+		v.mute = max(v.mute, int(r.mute-r.unread))
 		shown := 0
 		for _, s := range r.signs {
 			if s.said {
@@ -521,6 +523,8 @@ func (v *view) fact(m *propagation.Model, g *group, name string) any {
 		return v.silence.shown
 	case "mute":
 		return v.mute
+	case "unread":
+		return v.unread
 	case "target":
 		return v.target
 	case "clue":

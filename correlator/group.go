@@ -325,7 +325,7 @@ func (e *hypotheses) expected(h *suspect) bool {
 
 // otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
 func (e *hypotheses) otherwise(h *suspect) bool {
-	return h.unmuted || (len(e.contact.all) > 0 || h.mutes != 0) && (h.restated || e.witness(h)) || h.dark && h.still().unfed != e.unfedSum ||
+	return h.unmuted || (e.someMute() || h.mutes != 0) && (h.restated || e.witness(h)) || h.dark && h.still().unfed != e.unfedSum ||
 		h.calm != nil && h.calm.fits != e.losses || e.dueSince(h, h.weighed.time())
 }
 

@@ -64,6 +64,8 @@ type intake struct {
 	ends      ends
 	judging   bool     // how sure it is is asked, not what is decided
 	contact   contacts // of servers and switches
+	unread    unread   // servers that tell nothing from inside
+	unreadIDs []string // as they were set
 	tells     []bool   // by sign: that it is up says something of other parts
 	lanes     []laneKey
 	laneIndex map[laneKey]int32
@@ -362,6 +364,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	state := moment
 	severity := ev.Severity
 	e.ends.note(ev, obs)
+	e.hearInside(ev)
 	switch ev.State {
 	case schemas.StateRaised:
 		state = raised

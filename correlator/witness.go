@@ -268,7 +268,7 @@ func (e *hypotheses) cutOff(dev node, due time.Time) bool {
 // could not have said anything: their silence is no evidence. It reports whether
 // these are others than before.
 func (e *hypotheses) witness(h *suspect) (others bool) {
-	if len(e.contact.all) == 0 && h.mutes == 0 || !e.unheard(h) {
+	if !e.someMute() && h.mutes == 0 || !e.unheard(h) {
 		return false
 	}
 	h.mutes, h.mutedTo, h.restated = e.contact.version, math.MaxInt64, false
@@ -290,8 +290,9 @@ func (e *hypotheses) witness(h *suspect) (others bool) {
 	var lost []node // once they are asked for
 	for c := range h.classes {
 		r, cl := &h.classes[c], &h.fault.Classes[c]
-		r.mute = 0
+		r.mute, r.unread = 0, 0
 		m := &e.model.Signs[cl.Sign]
+		inner := m.By == propagation.Host
 		if cl.Jobs || cl.Derived || m.Contact != 0 || r.n == 0 {
 			continue
 		}
@@ -300,6 +301,10 @@ func (e *hypotheses) witness(h *suspect) (others bool) {
 			due = onset.Add(-cl.Before)
 		}
 		count := func(dev node, n int) { // n parts of dev more that are silent
+			if inner && e.unread.is(dev) {
+				r.mute, r.unread = r.mute+int32(n), r.unread+int32(n) //nolint:gosec // a number of parts
+				return
+			}
 			if dev == none || dev == own {
 				return
 			}
@@ -337,7 +342,7 @@ func (e *hypotheses) witness(h *suspect) (others bool) {
 			}
 		} else {
 			to.lay(e.g)
-			if len(to.devices) <= len(e.contact.open)+len(e.contact.back) {
+			if inner && len(e.unread) > 0 || len(to.devices) <= len(e.contact.open)+len(e.contact.back) {
 				for i, dev := range to.devices {
 					count(dev, int(to.parts[i]))
 				}
@@ -438,7 +443,7 @@ func (e *hypotheses) lossy(h *suspect) bool {
 		}
 		q.devices = slices.Clone(all)
 	}
-	return slices.ContainsFunc(q.devices, func(dev node) bool { return e.contact.of(dev) != nil })
+	return slices.ContainsFunc(q.devices, func(dev node) bool { return e.contact.of(dev) != nil || e.unread.is(dev) })
 }
 
 // onset is when a suspect's fault began, as well as can be told. What follows a fault slowly

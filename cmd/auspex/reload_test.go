@@ -162,7 +162,7 @@ func TestReloadTakesOverWhatItCan(t *testing.T) {
 	s := startSite(t)
 	status, r := s.reload(t)
 	slices.Sort(r.Read)
-	if d := cmp.Diff(reloaded{Applied: []string{}, NeedsRestart: []string{}, Read: []string{"collectors", "correlator", "fault records", "inventory", "log", "rules", "secrets"}}, r); status != 200 || d != "" {
+	if d := cmp.Diff(reloaded{Applied: []string{}, NeedsRestart: []string{}, Read: []string{"collectors", "correlator", "fault records", "inventory", "log", "rules", "secrets", "unread servers"}}, r); status != 200 || d != "" {
 		t.Errorf("nothing has changed: %d %s", status, d)
 	}
 	s.write(t, "rules.yml", siteRules+"- name: h\n  rules:\n  - {alert: Second, expr: vector(1) > 2}\n")

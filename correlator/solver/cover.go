@@ -13,7 +13,8 @@ import (
 // replace one cause, and one cause replaces many that are states of its making.
 type Cover struct {
 	fits    *Fits
-	showing map[string][]int // signs by which a part shows that it is in a state
+	showing map[string][]int     // signs by which a part shows that it is in a state
+	sure    map[string][]float64 // how surely, one by one
 
 	// buffers of one run
 	worth    []float64
@@ -103,21 +104,30 @@ func whichever(int) bool { return true }
 
 // NewCover returns the method over a model's states. It is not safe for concurrent use.
 func NewCover(m *propagation.Model, fits *Fits) *Cover {
-	return &Cover{fits: fits, showing: Showing(m)}
+	c := &Cover{fits: fits, showing: map[string][]int{}, sure: map[string][]float64{}}
+	shown(m, func(state string, cl *propagation.Class) {
+		c.showing[state], c.sure[state] = append(c.showing[state], cl.Sign), append(c.sure[state], min(cl.Shows*cl.Share, certainty))
+	})
+	return c
 }
 
 // Showing returns by which signs a part shows that it is in a state.
 func Showing(m *propagation.Model) map[string][]int {
 	out := map[string][]int{}
+	shown(m, func(state string, cl *propagation.Class) { out[state] = append(out[state], cl.Sign) })
+	return out
+}
+
+// shown visits the signs by which a part itself shows that it is in a state.
+func shown(m *propagation.Model, visit func(state string, cl *propagation.Class)) {
 	for f := range m.Faults {
 		fault := &m.Faults[f]
 		for c := fault.Own(); fault.Is != "" && c < len(fault.Classes); c++ {
 			if len(fault.Classes[c].Path) == 0 {
-				out[fault.Is] = append(out[fault.Is], fault.Classes[c].Sign)
+				visit(fault.Is, &fault.Classes[c])
 			}
 		}
 	}
-	return out
 }
 
 // tally is what a cause has of a class: signs owned and what they are worth.
@@ -1365,9 +1375,16 @@ func (s *cover) asEffect(h, g int32) float64 {
 			}
 			continue
 		}
-		// What h had to explain by luck, and g explains in any case.
-		if m := &x.Fault.Classes[c]; len(m.Path) > 0 && ev[0].Sign != None && s.surelyShows(g, m.Sign, s.Signs[ev[0].Sign].Device) {
-			w -= s.fit(h, c, t.k, 0)
+		// What h had to explain by luck, and g explains in any case, as well as its states show it.
+		if m := &x.Fault.Classes[c]; len(m.Path) > 0 && ev[0].Sign != None {
+			if p := s.surelyShows(g, m.Sign, s.Signs[ev[0].Sign].Device); p > 0 {
+				luck := s.fit(h, c, t.k, 0)
+				if s.together(g) == 0 { // where an equal is lost already, these have been without power for its sake too
+					rest := float64(max(0, x.Classes[c].Parts-x.Classes[c].Mute-t.k)) * float64(Late(s.Now-x.Onset, m.Soon)) / LateSteps
+					luck = min(0, luck-float64(t.k)*math.Log(p)-rest*math.Log(1-p))
+				}
+				w -= luck
+			}
 		}
 	}
 	return w

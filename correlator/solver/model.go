@@ -186,16 +186,19 @@ func (s *cover) hanging(g int32, effect int) *hangs {
 	return out
 }
 
-// surelyShows says whether g takes a part into a state that shows itself by a sign,
-// and nothing holds the part up.
-func (s *cover) surelyShows(g int32, kind int, device int32) bool {
+// surelyShows is how surely a sign shows on a device that g takes into a state which shows itself by it, and that nothing
+// holds up; 0: g takes it into none.
+func (s *cover) surelyShows(g int32, kind int, device int32) float64 {
 	for i := range s.Causes[g].Fault.Effects {
 		f := &s.Causes[g].Fault.Effects[i]
-		if f.State != s.Causes[g].Fault.Is && f.SharedShows > 0 && slices.Contains(s.showing[f.State], kind) {
-			return s.without(device, g)
+		if f.State == s.Causes[g].Fault.Is || f.SharedShows == 0 {
+			continue
+		}
+		if k := slices.Index(s.showing[f.State], kind); k >= 0 && s.without(device, g) {
+			return s.sure[f.State][k]
 		}
 	}
-	return false
+	return 0
 }
 
 // without says whether a device has no power once g is lost: the last of its suppliers

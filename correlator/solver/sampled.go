@@ -181,7 +181,7 @@ func (s *chain) value(h int32, c, k int, w float64) float64 {
 		if c < x.Fault.Own() && k == 0 {
 			return 0
 		}
-		if len(m.Path) > 0 && k > 0 && s.surelyShows(by, m.Sign, x.Device) {
+		if len(m.Path) > 0 && k > 0 && s.surelyShows(by, m.Sign, x.Device) > 0 {
 			return w
 		}
 	}

@@ -17,9 +17,9 @@ func TestOneWayAloneShowsALostGPU(t *testing.T) {
 	for _, way := range []struct{ name, collector, fault string }{
 		{"agent", "agent: {credential: " + sim.Credential + ", sample_interval: 2s}", "gpu.fallen_off_bus"},
 		{"syslog", `syslog: {udp: "%s", tcp: ""}`, "gpu.fallen_off_bus"},
-		{"exporter", "dcgmexporter: {interval: 2s}", ""}, // XID and GPU may both be gone by its next page
-		{"redfish", "redfish: {interval: 5s}", ""},       // a fatal PCIe error
-		{"ipmi", "ipmi: {interval: 5s}", ""},
+		{"exporter", "dcgmexporter: {interval: 2s}", ""},             // XID and GPU may both be gone by its next page
+		{"redfish", "redfish: {interval: 5s}", "gpu.fallen_off_bus"}, // by a fatal PCIe error
+		{"ipmi", "ipmi: {interval: 5s}", "gpu.fallen_off_bus"},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()

@@ -46,7 +46,7 @@ var incidentFacts = map[string]sentence.Type{
 	"kind": sentence.Words, "rack": sentence.Words, "feed": sentence.Words, "owner": sentence.Words, "servers": sentence.Number,
 	"jobs": sentence.Number, "gpus_heard": sentence.Number, "ended": sentence.Number, "supplies": sentence.Number,
 	"supplies_mute": sentence.Number, "others": sentence.Number, "others_lost": sentence.Number, "others_mute": sentence.Number,
-	"expected": sentence.Phrase, "due": sentence.Number, "shown": sentence.Number, "mute": sentence.Number, "target": sentence.Words,
+	"expected": sentence.Phrase, "due": sentence.Number, "shown": sentence.Number, "mute": sentence.Number, "unread": sentence.Truth, "target": sentence.Words,
 	"clue": sentence.Phrase, "has_clue": sentence.Truth, "alternative": sentence.Words, "alternative_title": sentence.Phrase,
 	"heals": sentence.Truth, "other_feeds": sentence.Number, "other_feed": sentence.Words, "carried": sentence.Truth, "left_out": sentence.Number,
 	"window": sentence.Words, "window_by": sentence.Words, "window_end": sentence.Words, "in_window": sentence.Truth, "outlasted": sentence.Truth,
