@@ -24,6 +24,7 @@ const (
 	rankAllReports  // all of them with one request
 	rankMetrics     // metrics of processors and memory
 	rankAllChassis  // all that chassis have, with one request
+	rankParts       // what the service is made of
 )
 
 // levels are how many levels of a collection are asked for at once: the members, their collections, and the members of these.
@@ -293,6 +294,9 @@ func (r *reader) unknown(now time.Time) *source {
 		age := relearn
 		if s.rank == rankWalk || s.list {
 			age = r.cfg.DiscoveryInterval
+		}
+		if s.rank == rankParts {
+			age = partsEvery
 		}
 		old := s.at.IsZero() || now.Sub(s.at) >= max(age, s.every) && !slices.Contains(r.found.planned, s)
 		old = old || r.failing[s.path] != nil && !s.at.Equal(now)

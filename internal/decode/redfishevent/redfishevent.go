@@ -33,6 +33,8 @@ type Entry struct {
 	SensorType   string          `json:"SensorType"`
 	SensorNumber *int            `json:"SensorNumber"`
 	ODataID      string          `json:"@odata.id"`
+	Name         string          `json:"Name"`
+	CPER         json.RawMessage `json:"CPER"`
 	Origin       json.RawMessage `json:"OriginOfCondition"`
 	Links        struct {
 		Origin json.RawMessage `json:"OriginOfCondition"`
@@ -82,7 +84,7 @@ func Parse(body []byte) ([]Entry, error) {
 				bad = cmp.Or(bad, fmt.Errorf("entry %d: %w", i, err))
 				continue
 			}
-			if e.MessageID != "" || e.Message != "" { // else a link to an entry
+			if e.says() { // else a link to an entry
 				out = append(out, e)
 			}
 		}
@@ -92,10 +94,44 @@ func Parse(body []byte) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.MessageID == "" && e.Message == "" {
+	if !e.says() {
 		return nil, ErrNoEntry
 	}
 	return []Entry{e}, nil
+}
+
+// says reports whether an entry says anything. Records of faults (CPER) have neither message nor message id.
+func (e *Entry) says() bool {
+	return e.MessageID != "" || e.Message != "" || e.Created != "" && (len(e.CPER) > 0 || e.EntryCode != "" || e.Name != "")
+}
+
+// record is what a record of a fault says, and how bad it is (UEFI, appendix N; DSP0268, LogEntry, CPER), "" where there is
+// none. Makers put what they know of it below Oem.
+func (e *Entry) record() (text, severity string) {
+	var cper map[string]any
+	if len(e.CPER) == 0 || json.Unmarshal(e.CPER, &cper) != nil {
+		return "", ""
+	}
+	found := make(map[string]string)
+	var walk func(map[string]any)
+	walk = func(m map[string]any) {
+		for k, v := range m {
+			switch v := v.(type) {
+			case string:
+				found[k] = v
+			case map[string]any:
+				walk(v)
+			}
+		}
+	}
+	walk(cper)
+	var out []string
+	for _, k := range []string{"NotificationType", "SectionType", "NvIpSignature", "Severity", "NvSeverity", "NvSocketNumber"} {
+		if found[k] != "" {
+			out = append(out, k+" "+found[k])
+		}
+	}
+	return strings.TrimSuffix("CPER: "+strings.Join(out, ", "), ": "), found["Severity"]
 }
 
 func trimSpace(b []byte) []byte { return []byte(strings.TrimSpace(string(b))) }
@@ -164,15 +200,16 @@ func (e *Entry) origin() string {
 // Event says what the entry means. Resource, ID and Observed are the caller's to set.
 func (e *Entry) Event() schemas.Event {
 	entry := faults.RedfishMessage(e.MessageID)
+	record, bad := e.record()
 	ev := schemas.Event{
 		Time: e.Time(), Source: schemas.SourceRedfish, Type: entry.EventType, Code: e.MessageID, Severity: entry.Severity, State: entry.State,
-		Message: cmp.Or(e.Message, entry.Meaning, e.MessageID),
+		Message: cmp.Or(e.Message, entry.Meaning, e.MessageID, record, e.EntryCode, e.Name),
 	}
 	if ev.Code == "" {
 		ev.Code = e.EntryCode
 	}
 	if !entry.Known {
-		ev.Severity = severity(e.MsgSeverity, e.Severity)
+		ev.Severity = severity(e.MsgSeverity, e.Severity, bad)
 	}
 	args := make([]string, 0, len(e.Args))
 	for _, a := range e.Args {
@@ -250,10 +287,12 @@ func (e *Entry) refine(ev *schemas.Event, sensor string) {
 func severity(values ...string) schemas.Severity {
 	for _, s := range values {
 		switch strings.ToLower(s) {
-		case "ok", "informational", "info":
+		case "ok", "informational", "info", "corrected":
 			return schemas.SeverityInfo
 		case "warning", "caution":
 			return schemas.SeverityWarning
+		case "recoverable":
+			return schemas.SeverityError
 		case "critical", "fatal":
 			return schemas.SeverityCritical
 		}

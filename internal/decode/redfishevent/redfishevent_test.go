@@ -36,6 +36,15 @@ func TestBodies(t *testing.T) {
 			}},
 		},
 		{
+			"a record of a fault, which has no message",
+			`{"Id":"2","Created":"2024-08-21T05:27:30Z","Name":"FaultLog Dump Entry","CPER":{"Oem":{"Nvidia":{"NvIpSignature":"PCIe","SectionType":"NVIDIA CPER Error Section","Severity":"Recoverable"}}}}`,
+			[]schemas.Event{{
+				Time: at, Source: "redfish", Type: "bmc.event", Severity: "error",
+				Message: "CPER: SectionType NVIDIA CPER Error Section, NvIpSignature PCIe, Severity Recoverable",
+				Attrs:   map[string]string{"record": "2", "action": "CONTACT_SUPPORT"},
+			}},
+		},
+		{
 			"an XID in a GPU's log",
 			`[{"Id":"9","Created":"2024-08-21T05:27:30Z","MessageId":"ResourceEvent.1.0.ResourceErrorsDetected","MessageArgs":["GPU_0 Driver Event Message","XID 79: fallen"],"Severity":"Critical","Message":"m"}]`,
 			[]schemas.Event{{
