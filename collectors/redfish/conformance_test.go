@@ -823,3 +823,27 @@ func TestRecordedMachinesAreToldInFull(t *testing.T) {
 		}
 	}
 }
+
+// Entries of recorded logs get types where the catalogue knows them, and those that it does not know keep their code.
+func TestRecordedLogsHaveTypesAndCodes(t *testing.T) {
+	for machine, want := range map[string]map[string]int{
+		"r750": {"bmc.event": 10}, "sr670": {"bmc.event": 90}, "dl380a": {"bmc.event": 118, "nic.down": 2},
+		"gh200": {"bmc.event": 15},
+	} {
+		tree := openTree(t, "testdata/"+machine+"/input")
+		d := newDevice(t, tree)
+		d.poll()
+		got := make(map[string]int)
+		for _, ev := range d.evs {
+			got[ev.Type]++
+			e := tree.Doc(ev.Attr("log") + "/" + ev.Attr("record"))
+			lenovo := obj(obj(e, "Oem"), "Lenovo")
+			if code := cmp.Or(str(e, "MessageId"), str(lenovo, "CommonEventID")); e != nil && ev.Code != code {
+				t.Errorf("%s: code %q of %s, want %q", machine, ev.Code, ev.Attr("record"), code)
+			}
+		}
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: types (-want +got):\n%s", machine, diff)
+		}
+	}
+}

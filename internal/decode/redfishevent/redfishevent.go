@@ -36,7 +36,12 @@ type Entry struct {
 	Name         string          `json:"Name"`
 	CPER         json.RawMessage `json:"CPER"`
 	Origin       json.RawMessage `json:"OriginOfCondition"`
-	Links        struct {
+	Oem          struct {
+		Lenovo struct {
+			CommonEventID string `json:"CommonEventID"` // "FQXSPPW0008I"
+		} `json:"Lenovo"`
+	} `json:"Oem"`
+	Links struct {
 		Origin json.RawMessage `json:"OriginOfCondition"`
 	} `json:"Links"`
 }
@@ -206,7 +211,7 @@ func (e *Entry) Event() schemas.Event {
 		Message: cmp.Or(e.Message, entry.Meaning, e.MessageID, record, e.EntryCode, e.Name),
 	}
 	if ev.Code == "" {
-		ev.Code = e.EntryCode
+		ev.Code = cmp.Or(e.Oem.Lenovo.CommonEventID, e.EntryCode)
 	}
 	if !entry.Known {
 		ev.Severity = severity(e.MsgSeverity, e.Severity, bad)
@@ -238,6 +243,9 @@ func (e *Entry) Event() schemas.Event {
 	if e.SensorNumber != nil {
 		ev.SetAttr("sensor_number", strconv.Itoa(*e.SensorNumber))
 	}
+	if !entry.Known {
+		e.platform(&ev)
+	}
 	e.refine(&ev, sensor)
 	if xid := xidOf(e.MessageID+" "+e.Message, args); xid >= 0 {
 		x := faults.XID(xid)
@@ -249,6 +257,44 @@ func (e *Entry) Event() schemas.Event {
 		ev.SetAttr("action", action(&ev))
 	}
 	return ev
+}
+
+// platform reads the id of an XClarity event, which is that of the IPMI event behind it: 80 or 81 for the direction, event type,
+// offset and sensor type, each a byte, then the entity (IPMI 2.0, table 29-6 and section 42). Ids of another form say nothing.
+func (e *Entry) platform(ev *schemas.Event) {
+	id, ok := strings.CutPrefix(e.EventID, "0x8")
+	if !ok || len(id) < 7 || id[0] != '0' && id[0] != '1' {
+		return
+	}
+	n, err := strconv.ParseUint(id[1:7], 16, 32)
+	if err != nil {
+		return
+	}
+	x := faults.SEL(byte(n), byte(n>>16), byte(n>>8))
+	if !x.Known || x.EventType == schemas.EventBMCSEL || x.EventType == "" {
+		return
+	}
+	ev.Type, ev.Severity = x.EventType, x.Severity
+	if lasting(x.EventType) {
+		ev.State = schemas.StateRaised
+	}
+	if id[0] == '1' {
+		ev.Severity = schemas.SeverityInfo
+		if ev.State != "" {
+			ev.State = schemas.StateCleared
+		} else {
+			ev.Type = schemas.EventBMCEvent // that something which has happened is no longer so is news of nothing
+		}
+	}
+}
+
+// lasting reports whether a type of event is a state that ends.
+func lasting(typ string) bool {
+	switch kind, _, _ := strings.Cut(typ, "."); kind {
+	case "psu", "fan", "temp", "voltage", "disk":
+		return true
+	}
+	return typ == schemas.EventDIMMECCUE
 }
 
 // refine narrows threshold messages, which are the same for every sensor, by
