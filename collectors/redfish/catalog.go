@@ -42,6 +42,7 @@ func newCatalog() catalog {
 type series struct {
 	ref     collectors.Ref
 	from    map[family]bool // those that have it
+	apart   string          // the equipment that it is of, or ""
 	excerpt bool            // made of an excerpt, whose sensor was not to be had
 	sole    bool
 	scale   float64
@@ -201,7 +202,7 @@ func (r *reader) resolve(src *source, x *reading) *series {
 		one = other
 	}
 	leaf := [3]string{c.Metric, c.Part, lastPart(cmp.Or(x.same, x.id))}
-	if s := cat.byLeaf[leaf]; s != nil && c.Part != "" && (x.same != "" || s.excerpt && own.rank == rankSensors) {
+	if s := cat.byLeaf[leaf]; s != nil && s.apart == src.apart && c.Part != "" && (x.same != "" || s.excerpt && own.rank == rankSensors) {
 		// One of them is the excerpt of a sensor that cannot be read, shown in another chassis.
 		cat.byID[x.id], s.excerpt = s, s.excerpt && x.same != ""
 		return s
@@ -210,7 +211,7 @@ func (r *reader) resolve(src *source, x *reading) *series {
 	if one == nil && whole {
 		one = cat.total
 	}
-	if one != nil && !one.from[own] {
+	if one != nil && one.apart == src.apart && !one.from[own] {
 		one.from[own], cat.byID[x.id] = true, one
 		return one
 	}
@@ -226,7 +227,7 @@ func (r *reader) resolve(src *source, x *reading) *series {
 		key[2] = strings.ToLower(name)
 	}
 	s := &series{
-		from: map[family]bool{own: true}, excerpt: x.same != "", sole: x.sole, scale: c.Scale, celsius: x.q == sensor.Celsius,
+		from: map[family]bool{own: true}, apart: src.apart, excerpt: x.same != "", sole: x.sole, scale: c.Scale, celsius: x.q == sensor.Celsius,
 		ref: r.batch.Series(c.Metric, c.Kind, c.Part, "sensor", name), kind: c.Kind, part: c.Part, labels: []string{"sensor", name},
 	}
 	cat.byID[x.id], cat.byName[key], cat.byLeaf[leaf] = s, s, s

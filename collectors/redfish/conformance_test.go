@@ -616,14 +616,15 @@ func judge(t *testing.T, items []*item, l *listener, polls int, apart float64) m
 		}
 		return nil
 	}
-	bound := func(s *heardSeries, b schemas.Bound) (float64, bool) {
-		for _, k := range keys {
-			o := l.series[k]
-			if o.metric == schemas.ThresholdMetric(s.metric) && o.part == s.part && o.labels["sensor"] == s.labels["sensor"] && o.labels[schemas.LabelBound] == string(b) {
-				return o.values[len(o.values)-1], true
-			}
+	bounds := make(map[[4]string]float64)
+	for _, o := range l.series {
+		if b := o.labels[schemas.LabelBound]; b != "" {
+			bounds[[4]string{o.metric, o.part, o.labels["sensor"], b}] = o.values[len(o.values)-1]
 		}
-		return 0, false
+	}
+	bound := func(s *heardSeries, b schemas.Bound) (float64, bool) {
+		v, ok := bounds[[4]string{schemas.ThresholdMetric(s.metric), s.part, s.labels["sensor"], string(b)}]
+		return v, ok
 	}
 	measured := func(x *item, s *heardSeries) bool {
 		return x.may(s) && alike(x.value, s.values[len(s.values)-1])

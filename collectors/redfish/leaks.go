@@ -20,8 +20,8 @@ func (r *reader) readEquipment(ctx context.Context, src *source, _ time.Time) er
 	if err != nil {
 		return err
 	}
-	for _, k := range []string{"PowerShelves", "CDUs"} {
-		list, err := r.members(ctx, o.Link(k))
+	for _, k := range [][2]string{{"PowerShelves", "PowerShelf"}, {"CDUs", "CDU"}} {
+		list, err := r.members(ctx, o.Link(k[0]))
 		if err != nil {
 			return err
 		}
@@ -31,8 +31,9 @@ func (r *reader) readEquipment(ctx context.Context, src *source, _ time.Time) er
 				r.child(src, m.Link("Metrics"), rankExcerpts, (*reader).readExcerpts),
 				r.child(src, m.Link("LeakDetection"), rankWalk, (*reader).readLeakDetection),
 			} {
-				if c != nil && c.chassis == "" {
-					c.chassis = nameOf(redfish.Object{"Id": m["Id"], "@odata.id": m["@odata.id"]})
+				if c != nil {
+					c.apart = k[1] + " " + cmp.Or(m.String("Id"), lastPart(m.ID()))
+					c.chassis = cmp.Or(c.chassis, c.apart)
 				}
 			}
 		}

@@ -460,7 +460,7 @@ func (r *reader) excerpt(src *source, e redfish.Object, name, unit, owner, at st
 		return // an excerpt has no status: services are seen that show absent parts as 0 °C
 	}
 	r.put(src, &reading{
-		id: src.path + at, same: same, name: name, place: src.chassis + " " + owner + " " + e.String("PhysicalContext"), q: q, sole: owner != "",
+		id: src.path + at, same: same, name: name, alt: strings.TrimSpace(src.apart + " " + name), place: src.chassis + " " + owner + " " + e.String("PhysicalContext"), q: q, sole: owner != "",
 		value: v*scale + offset, ok: true,
 	}, now)
 }

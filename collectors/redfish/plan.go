@@ -46,6 +46,7 @@ type source struct {
 	path    string
 	rank    rank
 	chassis string // id of the chassis, for names
+	apart   string // equipment whose parts are not those of a chassis, or ""
 	read    func(*reader, context.Context, *source, time.Time) error
 
 	every    time.Duration   // more seldom than the rounds; 0 is at each
@@ -87,7 +88,7 @@ func (r *reader) child(from *source, path string, k rank, read func(*reader, con
 	if s := r.found.sources[path]; s != nil {
 		return s
 	}
-	s := &source{path: path, rank: k, chassis: from.chassis, read: read, gives: make(map[*series]int)}
+	s := &source{path: path, rank: k, chassis: from.chassis, apart: from.apart, read: read, gives: make(map[*series]int)}
 	r.found.sources[path] = s
 	from.children = append(from.children, s)
 	return s
