@@ -95,7 +95,7 @@ func (f *forest) spoil(d doc) doc {
 
 func (f *forest) sensor(base, kind string, n int) string {
 	name := fmt.Sprintf("%s %d Temp %d", kind, n, len(f.docs))
-	d := doc{"Id": fmt.Sprint(len(f.docs)), "Name": name, "Reading": f.number(10, 0.01), "Status": f.status()}
+	d := doc{"Id": strconv.Itoa(len(f.docs)), "Name": name, "Reading": f.number(10, 0.01), "Status": f.status()}
 	d["ReadingUnits"], d["ReadingType"] = "Cel", "Temperature"
 	switch f.rng.IntN(4) {
 	case 0:
@@ -139,7 +139,7 @@ func (f *forest) chassis(kind string, n int, thin bool) string {
 		for i := range f.rng.IntN(4) {
 			state := []any{"OK", "OK", "Warning", "Critical", nil, 7.0}[f.rng.IntN(6)]
 			leaks = append(leaks, f.put(fmt.Sprint(ts, "/LeakDetection/LeakDetectors/", i), f.spoil(doc{
-				"Id": fmt.Sprint(i), "Name": fmt.Sprint("Leak ", kind, " ", n, " ", i), "DetectorState": state, "Status": f.status(),
+				"Id": strconv.Itoa(i), "Name": fmt.Sprint("Leak ", kind, " ", n, " ", i), "DetectorState": state, "Status": f.status(),
 			})))
 		}
 		d["ThermalSubsystem"] = link(f.put(ts, doc{"LeakDetection": link(f.put(ts+"/LeakDetection", doc{
@@ -150,7 +150,7 @@ func (f *forest) chassis(kind string, n int, thin bool) string {
 		var nics []string
 		for i := range f.rng.IntN(3) {
 			nics = append(nics, f.put(fmt.Sprint(base, "/NetworkAdapters/", i), f.spoil(doc{
-				"Id": fmt.Sprint(i), "Model": "N", "SerialNumber": fmt.Sprint("NIC", len(f.docs)),
+				"Id": strconv.Itoa(i), "Model": "N", "SerialNumber": fmt.Sprint("NIC", len(f.docs)),
 			})))
 		}
 		d["NetworkAdapters"] = f.collection(base+"/NetworkAdapters", nics...)
@@ -163,20 +163,20 @@ func (f *forest) thin(base string, d doc) {
 	var temps, fans, volts, supplies []any
 	for i := range 2 + f.rng.IntN(4) {
 		temps = append(temps, f.spoil(doc{
-			"MemberId": fmt.Sprint(i), "Name": fmt.Sprint("Zone ", len(f.docs), " ", i, " Temp"), "ReadingCelsius": f.number(10, 0.01), "Status": f.status(),
+			"MemberId": strconv.Itoa(i), "Name": fmt.Sprint("Zone ", len(f.docs), " ", i, " Temp"), "ReadingCelsius": f.number(10, 0.01), "Status": f.status(),
 			"UpperThresholdCritical": 1e6, "LowerThresholdCritical": nil,
 		}))
 	}
 	for i := range 2 + f.rng.IntN(4) {
 		key := []string{"Reading", "ReadingRPM"}[f.rng.IntN(2)]
-		fans = append(fans, f.spoil(doc{"MemberId": fmt.Sprint(i), "FanName": fmt.Sprint("Fan ", i+1, " of ", len(f.docs)), key: f.number(2000, 7), "Status": f.status()}))
+		fans = append(fans, f.spoil(doc{"MemberId": strconv.Itoa(i), "FanName": fmt.Sprint("Fan ", i+1, " of ", len(f.docs)), key: f.number(2000, 7), "Status": f.status()}))
 	}
 	for i := range 1 + f.rng.IntN(3) {
-		volts = append(volts, f.spoil(doc{"MemberId": fmt.Sprint(i), "Name": fmt.Sprint("Rail ", len(f.docs), " ", i), "ReadingVolts": f.number(0.5, 0.003), "Status": f.status()}))
+		volts = append(volts, f.spoil(doc{"MemberId": strconv.Itoa(i), "Name": fmt.Sprint("Rail ", len(f.docs), " ", i), "ReadingVolts": f.number(0.5, 0.003), "Status": f.status()}))
 	}
 	for i := range f.rng.IntN(3) {
 		supplies = append(supplies, f.spoil(doc{
-			"MemberId": fmt.Sprint(i), "Name": fmt.Sprint("Power Supply ", i+1), "SerialNumber": fmt.Sprint("P", len(f.docs), i), "LineInputVoltage": f.number(200, 0.01),
+			"MemberId": strconv.Itoa(i), "Name": fmt.Sprint("Power Supply ", i+1), "SerialNumber": fmt.Sprint("P", len(f.docs), i), "LineInputVoltage": f.number(200, 0.01),
 			"LastPowerOutputWatts": f.number(100, 0.5), "Status": doc{"State": "Enabled", "Health": "OK"},
 		}))
 	}
@@ -193,14 +193,14 @@ func (f *forest) shelves(n int) any {
 		for j := range 2 + f.rng.IntN(5) {
 			at := fmt.Sprint(base, "/PowerSupplies/", j+1)
 			supplies = append(supplies, f.put(at, f.spoil(doc{
-				"Id": fmt.Sprint(j + 1), "Name": fmt.Sprint("Power Supply ", j+1), "SerialNumber": fmt.Sprint("PS", len(f.docs)), "Status": doc{"State": "Enabled", "Health": "OK"},
+				"Id": strconv.Itoa(j + 1), "Name": fmt.Sprint("Power Supply ", j+1), "SerialNumber": fmt.Sprint("PS", len(f.docs)), "Status": doc{"State": "Enabled", "Health": "OK"},
 				"Metrics": link(f.put(at+"/Metrics", doc{
 					"InputPowerWatts": doc{"Reading": f.number(3000, 1)}, "OutputPowerWatts": doc{"Reading": f.number(3000, 1)},
 					"InputVoltage": doc{"Reading": f.number(200, 0.01)}, "TemperatureCelsius": doc{"Reading": f.number(10, 0.01)},
 				})),
 			})))
 		}
-		list = append(list, f.put(base, doc{"Id": fmt.Sprint(i + 1), "PowerSupplies": f.collection(base+"/PowerSupplies", supplies...)}))
+		list = append(list, f.put(base, doc{"Id": strconv.Itoa(i + 1), "PowerSupplies": f.collection(base+"/PowerSupplies", supplies...)}))
 	}
 	return link(f.put(rootPath+"/PowerEquipment", doc{"PowerShelves": f.collection(rootPath+"/PowerEquipment/PowerShelves", list...)}))
 }
@@ -231,7 +231,7 @@ func grow(seed uint64) *redfishtest.Tree {
 	if f.rng.IntN(2) == 0 {
 		var firmware []string
 		for i := range 1 + f.rng.IntN(5) {
-			version := []any{"1.2." + fmt.Sprint(i), nil, "", 7.5}[f.rng.IntN(4)]
+			version := []any{"1.2." + strconv.Itoa(i), nil, "", 7.5}[f.rng.IntN(4)]
 			id := fmt.Sprint("FW", i)
 			firmware = append(firmware, f.put(rootPath+"/UpdateService/FirmwareInventory/"+id, f.spoil(doc{"Id": id, "Name": "Firmware", "Version": version})))
 		}
@@ -242,7 +242,7 @@ func grow(seed uint64) *redfishtest.Tree {
 	var entries []string
 	for i := range f.rng.IntN(20) {
 		e := doc{
-			"Id": fmt.Sprint(i + 1), "Created": collectortest.Now.Format("2006-01-02T15:04:") + fmt.Sprintf("%02dZ", i), "Message": fmt.Sprint("entry ", i), "Severity": []any{"OK", "Critical", 7.0, nil}[f.rng.IntN(4)],
+			"Id": strconv.Itoa(i + 1), "Created": collectortest.Now.Format("2006-01-02T15:04:") + fmt.Sprintf("%02dZ", i), "Message": fmt.Sprint("entry ", i), "Severity": []any{"OK", "Critical", 7.0, nil}[f.rng.IntN(4)],
 			"MessageId": []any{"IDRAC.2.8.PSU0003", "Vendor.1.0.Unheard", nil}[f.rng.IntN(3)], "MessageArgs": []any{[]any{"1", nil, 7.0}, "one", nil}[f.rng.IntN(3)],
 		}
 		entries = append(entries, f.put(fmt.Sprint(rootPath, "/Managers/1/LogServices/Log/Entries/", i+1), e))
