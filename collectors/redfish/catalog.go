@@ -42,6 +42,7 @@ func newCatalog() catalog {
 type series struct {
 	ref     collectors.Ref
 	from    map[family]bool // those that have it
+	apart   string          // the equipment that it is of, or ""
 	excerpt bool            // made of an excerpt, whose sensor was not to be had
 	sole    bool
 	scale   float64
@@ -52,11 +53,15 @@ type series struct {
 	suspect bool      // a report gave it in what may be another unit
 	doubted bool      // reports give it in another unit
 
+	kind, part string
+	labels     []string
+	ill        bool      // its health was not OK at some time
+	health     time.Time // ours, of the last that was told
+
 	// Of a value of a report that no metric of ours is for; its texts are states.
-	metric, kind, part string
-	labels             []string
-	text               map[string]collectors.Ref
-	read               time.Time // ours, of the last sample
+	metric string
+	text   map[string]collectors.Ref
+	read   time.Time // ours, of the last sample
 }
 
 // unique returns the name of a part that no other resource has: where two modules are both
@@ -96,6 +101,8 @@ type reading struct {
 	id     string // path of the sensor or property that it is
 	same   string // path of the sensor that it repeats (DSP0268, DataSourceUri), or ""
 	name   string // the device's
+	alt    string // another one, where a series has that already
+	health string // what the device says of it, "" where that is nothing or it is absent
 	place  string // what else speaks of where it is
 	q      sensor.Quantity
 	metric *sensor.Series // in place of what name and quantity say, or nil
@@ -124,6 +131,7 @@ func (r *reader) put(src *source, x *reading, now time.Time) {
 	if len(x.bounds) > 0 { // another place may repeat the value alone
 		s.bounds = x.bounds
 	}
+	r.tellHealth(s, x.health, now)
 	if x.ok {
 		s.own = x.value
 	}
@@ -137,6 +145,29 @@ func (r *reader) put(src *source, x *reading, now time.Time) {
 	s.read = now
 	r.batch.Sample(s.ref, now, x.value*s.scale)
 	r.batch.Thresholds(s.ref, now, s.bounds...)
+}
+
+// healths are the values of Status.Health (DSP0268).
+var healths = map[string]float64{"OK": 0, "Warning": 1, "Critical": 2}
+
+// healthOf is what the device says of a part that it has.
+func healthOf(o redfish.Object) string {
+	if silent(o) {
+		return ""
+	}
+	return o.Object("Status").String("Health")
+}
+
+// tellHealth gives the state of what is measured, from the first time on that it is not OK: most never are, and a series that
+// says so of each would double them.
+func (r *reader) tellHealth(s *series, health string, now time.Time) {
+	v, ok := healths[health]
+	if s.ill = s.ill || v > 0; !ok || !s.ill || s.health.Equal(now) {
+		return
+	}
+	s.health = now
+	metric := "auspex_" + cmp.Or(s.kind, schemas.KindServer) + "_sensor_health"
+	r.batch.Sample(r.batch.Series(metric, s.kind, s.part, s.labels...), now, v)
 }
 
 // resolve finds the series of a reading, or makes it.
@@ -171,7 +202,7 @@ func (r *reader) resolve(src *source, x *reading) *series {
 		one = other
 	}
 	leaf := [3]string{c.Metric, c.Part, lastPart(cmp.Or(x.same, x.id))}
-	if s := cat.byLeaf[leaf]; s != nil && c.Part != "" && (x.same != "" || s.excerpt && own.rank == rankSensors) {
+	if s := cat.byLeaf[leaf]; s != nil && s.apart == src.apart && c.Part != "" && (x.same != "" || s.excerpt && own.rank == rankSensors) {
 		// One of them is the excerpt of a sensor that cannot be read, shown in another chassis.
 		cat.byID[x.id], s.excerpt = s, s.excerpt && x.same != ""
 		return s
@@ -180,21 +211,24 @@ func (r *reader) resolve(src *source, x *reading) *series {
 	if one == nil && whole {
 		one = cat.total
 	}
-	if one != nil && !one.from[own] {
+	if one != nil && one.apart == src.apart && !one.from[own] {
 		one.from[own], cat.byID[x.id] = true, one
 		return one
 	}
 	// Names need not be unique, ids are within a chassis.
-	for _, alt := range []string{lastPart(x.id), src.chassis + " " + lastPart(x.id), x.id} {
+	for _, alt := range []string{x.alt, lastPart(x.id), src.chassis + " " + lastPart(x.id), x.id} {
 		if cat.byName[key] == nil {
 			break
+		}
+		if alt == "" {
+			continue
 		}
 		name = alt
 		key[2] = strings.ToLower(name)
 	}
 	s := &series{
-		from: map[family]bool{own: true}, excerpt: x.same != "", sole: x.sole, scale: c.Scale, celsius: x.q == sensor.Celsius,
-		ref: r.batch.Series(c.Metric, c.Kind, c.Part, "sensor", name),
+		from: map[family]bool{own: true}, apart: src.apart, excerpt: x.same != "", sole: x.sole, scale: c.Scale, celsius: x.q == sensor.Celsius,
+		ref: r.batch.Series(c.Metric, c.Kind, c.Part, "sensor", name), kind: c.Kind, part: c.Part, labels: []string{"sensor", name},
 	}
 	cat.byID[x.id], cat.byName[key], cat.byLeaf[leaf] = s, s, s
 	if x.same != "" {

@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -60,7 +61,7 @@ func (r *reader) sensor(src *source, o redfish.Object, now time.Time) {
 		}
 	}
 	place := strings.ReplaceAll(src.chassis, "_", " ") + " " + o.String("PhysicalContext")
-	x := &reading{id: id, name: name, place: place, q: m.q}
+	x := &reading{id: id, name: name, place: place, q: m.q, health: healthOf(o)}
 	if v, ok := o.Number("Reading"); ok && !silent(o) {
 		x.value, x.ok = v*m.scale+m.offset, true
 	}
@@ -134,6 +135,7 @@ func (r *reader) readThermal(ctx context.Context, src *source, now time.Time) er
 	}
 	fans := o.Objects("Fans")
 	names := r.apart(fans)
+	r.holdsMembers(src, schemas.KindFan, fans, r.numbered(schemas.KindFan, fans))
 	for i, m := range fans {
 		unit := m.String("ReadingUnits")
 		if q, _, _ := sensor.Unit(unit); q == "" {
@@ -159,6 +161,7 @@ func (r *reader) readOlderPower(ctx context.Context, src *source, now time.Time)
 	}
 	supplies := o.Objects("PowerSupplies")
 	parts := r.numbered(schemas.KindPSU, supplies)
+	r.holdsMembers(src, schemas.KindPSU, supplies, parts)
 	for i, m := range supplies {
 		r.supply(src, m, parts[i], src.path+"#/PowerSupplies/"+memberID(m, i), now)
 	}
@@ -215,6 +218,7 @@ func (r *reader) member(src *source, o redfish.Object, name string, i int, array
 		id: src.path + "#/" + array + "/" + memberID(o, i) + "/" + key, name: name, array: array,
 		place: src.chassis + " " + o.String("PhysicalContext"),
 		q:     q, sole: q == sensor.RPM || q == sensor.Percent, bounds: bounds(o, scale, offset),
+		health: healthOf(o),
 	}
 	if v, ok := o.Number(key); ok && !silent(o) {
 		x.value, x.ok = v*scale+offset, true
@@ -251,7 +255,7 @@ func (r *reader) supply(src *source, o redfish.Object, part, id string, now time
 	}
 	put := func(key, metric string, q sensor.Quantity, v float64, bounds ...collectors.Threshold) {
 		r.put(src, &reading{
-			id: id + "/" + key, name: name, array: "PowerSupplies " + key, q: q, sole: true, value: v, ok: true, bounds: bounds,
+			id: id + "/" + key, name: name, alt: strings.TrimSpace(src.chassis + " " + name), array: "PowerSupplies " + key, q: q, sole: true, value: v, ok: true, bounds: bounds,
 			metric: &sensor.Series{Metric: metric, Kind: schemas.KindPSU, Part: part, Scale: 1},
 		}, now)
 	}
@@ -301,6 +305,7 @@ func (r *reader) readSubsystem(ctx context.Context, src *source, _ time.Time) er
 	r.child(src, o.Link("ThermalMetrics"), rankExcerpts, (*reader).readExcerpts)
 	r.child(src, o.Link("Fans"), rankExcerpts, (*reader).readFans)
 	r.child(src, o.Link("PowerSupplies"), rankExcerpts, (*reader).readSupplies)
+	r.child(src, o.Link("LeakDetection"), rankWalk, (*reader).readLeakDetection)
 	return nil
 }
 
@@ -308,6 +313,7 @@ func (r *reader) readSubsystem(ctx context.Context, src *source, _ time.Time) er
 func (r *reader) readFans(ctx context.Context, src *source, now time.Time) error {
 	list, err := r.members(ctx, src.path)
 	parts := r.numbered(schemas.KindFan, list)
+	r.holdsMembers(src, schemas.KindFan, list, parts)
 	for i, o := range list {
 		speed := o.Object("SpeedPercent")
 		name, part := nameOf(o), parts[i]
@@ -348,6 +354,7 @@ func (r *reader) readFans(ctx context.Context, src *source, now time.Time) error
 func (r *reader) readSupplies(ctx context.Context, src *source, now time.Time) error {
 	list, err := r.members(ctx, src.path)
 	parts := r.numbered(schemas.KindPSU, list)
+	r.holdsMembers(src, schemas.KindPSU, list, parts)
 	for i, o := range list {
 		r.supply(src, o, parts[i], o.ID(), now)
 		if c := r.child(src, o.Link("Metrics"), rankExcerpts, (*reader).readExcerpts); c != nil && parts[i] != "" && !silent(o) {
@@ -453,7 +460,7 @@ func (r *reader) excerpt(src *source, e redfish.Object, name, unit, owner, at st
 		return // an excerpt has no status: services are seen that show absent parts as 0 °C
 	}
 	r.put(src, &reading{
-		id: src.path + at, same: same, name: name, place: src.chassis + " " + owner + " " + e.String("PhysicalContext"), q: q, sole: owner != "",
+		id: src.path + at, same: same, name: name, alt: strings.TrimSpace(src.apart + " " + name), place: src.chassis + " " + owner + " " + e.String("PhysicalContext"), q: q, sole: owner != "",
 		value: v*scale + offset, ok: true,
 	}, now)
 }
@@ -462,13 +469,15 @@ func (r *reader) excerpt(src *source, e redfish.Object, name, unit, owner, at st
 func (r *reader) readComponents(ctx context.Context, src *source, _ time.Time) error {
 	list, err := r.list(ctx, src.path)
 	src.list = true
+	var parts []part
+	defer func() { r.holds(src, parts...) }()
 	for _, o := range list {
 		if o.IsLink() {
 			if o, err = r.get(ctx, o.ID()); err != nil {
 				return err
 			}
 		}
-		if o == nil || silent(o) {
+		if o == nil || o.Object("Status").String("State") == "Absent" {
 			continue
 		}
 		kind := schemas.KindDIMM
@@ -482,6 +491,15 @@ func (r *reader) readComponents(ctx context.Context, src *source, _ time.Time) e
 			part = partOf(kind, o.String("Id"), label(o), o.String("Name"), lastPart(o.ID()))
 		}
 		part = r.found.unique(kind, part, o.ID())
+		if p, ok := partFrom(o, kind, part); ok {
+			if k := sensorKind(part); k != "" {
+				p.kind = k
+			}
+			parts = append(parts, p)
+		}
+		if silent(o) {
+			continue
+		}
 		for _, link := range []string{"Metrics", "EnvironmentMetrics"} {
 			if c := r.child(src, o.Link(link), rankMetrics, (*reader).readMetrics); c != nil {
 				c.chassis = part
@@ -506,7 +524,11 @@ func (r *reader) readMetrics(ctx context.Context, src *source, now time.Time) er
 	}
 	for fragment, p := range properties {
 		resource, fragment, _ := strings.Cut(fragment, "#")
-		if !strings.HasPrefix(o.String("@odata.type"), "#"+resource+".") {
+		of := cmp.Or(o.String("@odata.type"), "#ProcessorMetrics.")
+		if kind == schemas.KindDIMM {
+			of = cmp.Or(o.String("@odata.type"), "#MemoryMetrics.") // old firmware leaves the type out
+		}
+		if !strings.HasPrefix(of, "#"+resource+".") {
 			continue
 		}
 		at := o

@@ -24,6 +24,7 @@ const (
 	rankAllReports  // all of them with one request
 	rankMetrics     // metrics of processors and memory
 	rankAllChassis  // all that chassis have, with one request
+	rankParts       // what the service is made of
 )
 
 // levels are how many levels of a collection are asked for at once: the members, their collections, and the members of these.
@@ -45,6 +46,7 @@ type source struct {
 	path    string
 	rank    rank
 	chassis string // id of the chassis, for names
+	apart   string // equipment whose parts are not those of a chassis, or ""
 	read    func(*reader, context.Context, *source, time.Time) error
 
 	every    time.Duration   // more seldom than the rounds; 0 is at each
@@ -86,7 +88,7 @@ func (r *reader) child(from *source, path string, k rank, read func(*reader, con
 	if s := r.found.sources[path]; s != nil {
 		return s
 	}
-	s := &source{path: path, rank: k, chassis: from.chassis, read: read, gives: make(map[*series]int)}
+	s := &source{path: path, rank: k, chassis: from.chassis, apart: from.apart, read: read, gives: make(map[*series]int)}
 	r.found.sources[path] = s
 	from.children = append(from.children, s)
 	return s
@@ -293,6 +295,9 @@ func (r *reader) unknown(now time.Time) *source {
 		age := relearn
 		if s.rank == rankWalk || s.list {
 			age = r.cfg.DiscoveryInterval
+		}
+		if s.rank == rankParts {
+			age = partsEvery
 		}
 		old := s.at.IsZero() || now.Sub(s.at) >= max(age, s.every) && !slices.Contains(r.found.planned, s)
 		old = old || r.failing[s.path] != nil && !s.at.Equal(now)

@@ -131,7 +131,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		badNow: collectors.RegisterOrGet(s.Metrics, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "auspex_collectors_redfish_bad_resources", Help: "Resources that cannot be read now, the first of each device by name: 1.",
 		}, []string{"device", "resource"})),
-		failing: make(map[string]*failure), reported: make(map[string]bool), ear: newEar(s.Metrics),
+		failing: make(map[string]*failure), reported: make(map[string]bool), leaks: make(map[string]string), ear: newEar(s.Metrics),
 	}
 	r.loop = collectors.ScrapeOnBell(c.Interval, c.Jitter, r.ear.bell, r.poll)
 	return r, nil
@@ -157,6 +157,7 @@ type reader struct {
 	sensorsAt time.Time
 
 	consolesAt time.Time
+	partsAt    time.Time
 	skew       time.Duration // the service's clock minus ours
 	on         string        // the power state
 	counted    int64         // requests that are in the counter
@@ -169,6 +170,7 @@ type reader struct {
 	hung       bool                // one of them did not come in time
 	failing    map[string]*failure // by path
 	reported   map[string]bool     // what was said once
+	leaks      map[string]string   // states of detectors that have not been sent yet
 	ear        *ear
 	hook       *webhook // nil where services cannot send to us
 	sub        subscription
@@ -212,6 +214,7 @@ func (r *reader) open(ctx context.Context) error {
 // long.
 func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 	r.batch.Discard()
+	clear(r.leaks)
 	defer func() {
 		r.c.Release()
 		r.requests.Add(float64(r.c.Requests() - r.counted))
@@ -247,6 +250,7 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 		return mark(err)
 	}
 	r.tellConsoles(now)
+	r.tellParts(now)
 	switch {
 	case r.cfg.SensorInterval == 0:
 	case now.Sub(r.sensorsAt) >= r.cfg.SensorInterval-r.cfg.Interval/2:
@@ -266,7 +270,10 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 	if r.good == 0 && r.failed != nil {
 		return mark(r.failed) // nothing that it says makes sense: that is no contact
 	}
-	return r.batch.Emit(ctx, out, now)
+	if err := r.batch.Emit(ctx, out, now); err != nil {
+		return err
+	}
+	return r.keepLeaks(ctx)
 }
 
 func (r *reader) turn(ctx context.Context, f func() error) error {
@@ -486,6 +493,7 @@ type inventory struct {
 	logs    []*logService
 	sources map[string]*source        // of readings, by path
 	metrics map[string]redfish.Object // the definitions of the metrics of reports, by id
+	parts   map[string][]part         // by the path of the source that has them
 	planned []*source
 	waiting int // resources that could not be read when that was planned
 	catalog
@@ -499,9 +507,9 @@ func (r *reader) discover(ctx context.Context) error {
 	}
 	old := r.found
 	if old == nil {
-		old = &inventory{sources: make(map[string]*source), metrics: make(map[string]redfish.Object), catalog: newCatalog()}
+		old = &inventory{sources: make(map[string]*source), metrics: make(map[string]redfish.Object), parts: make(map[string][]part), catalog: newCatalog()}
 	}
-	inv := &inventory{consoles: make(consoles), sources: make(map[string]*source), metrics: old.metrics, catalog: old.catalog}
+	inv := &inventory{consoles: make(consoles), sources: make(map[string]*source), metrics: old.metrics, parts: old.parts, catalog: old.catalog}
 	r.found = inv
 	add := func(path string, rank rank, ch string, read func(*reader, context.Context, *source, time.Time) error) {
 		if path == "" || inv.sources[path] != nil {
@@ -514,6 +522,7 @@ func (r *reader) discover(ctx context.Context) error {
 		src.keep(inv)
 	}
 	seen := make(map[string]bool) // logs, by the path of their entries
+	systems := make(map[string]bool)
 	var host redfish.Object
 	for _, owner := range []string{"Systems", "Managers", "Chassis"} {
 		if err := r.c.Gather(ctx, root.Link(owner), levels); err != nil {
@@ -565,8 +574,13 @@ func (r *reader) discover(ctx context.Context) error {
 			id := o.String("Id")
 			switch owner {
 			case "Systems":
+				systems[o.ID()] = true
 				add(o.Link("Processors"), rankMetrics, "", (*reader).readComponents)
 				add(o.Link("Memory"), rankMetrics, "", (*reader).readComponents)
+				add(o.Link("Storage"), rankParts, "", (*reader).readStorage)
+				if p, ok := partFrom(o, "", ""); ok {
+					inv.parts[o.ID()] = []part{p}
+				}
 			case "Chassis":
 				add(o.Link("Sensors"), rankSensors, id, (*reader).readSensors)
 				add(o.Link("Thermal"), rankThermal, id, (*reader).readThermal)
@@ -574,6 +588,7 @@ func (r *reader) discover(ctx context.Context) error {
 				add(o.Link("ThermalSubsystem"), rankWalk, id, (*reader).readSubsystem)
 				add(o.Link("PowerSubsystem"), rankWalk, id, (*reader).readSubsystem)
 				add(o.Link("EnvironmentMetrics"), rankExcerpts, id, (*reader).readExcerpts)
+				add(o.Link("NetworkAdapters"), rankParts, id, (*reader).readAdapters)
 			}
 		}
 	}
@@ -581,10 +596,18 @@ func (r *reader) discover(ctx context.Context) error {
 		inv.serves, inv.events = old.serves, old.events
 	}
 	add(root.Link("TelemetryService"), rankWalk, "", (*reader).readTelemetry)
+	add(root.Link("PowerEquipment"), rankWalk, "", (*reader).readEquipment)
+	add(root.Link("ThermalEquipment"), rankWalk, "", (*reader).readEquipment)
+	add(root.Link("UpdateService"), rankParts, "", (*reader).readUpdates)
 	if root.Gathers(levels) && root.Link("Chassis") != "" {
 		add(root.Link("Chassis"), rankAllChassis, "", (*reader).readAllChassis)
 	}
 	inv.dirty = true
+	for path := range inv.parts { // those of resources that are gone
+		if inv.sources[path] == nil && !systems[path] {
+			delete(inv.parts, path)
+		}
+	}
 	return nil
 }
 

@@ -78,44 +78,44 @@ func TestWhatRecordedMachinesCostAndGive(t *testing.T) {
 		{
 			"r750",
 			cost{
-				First: 43, Round: 6, Tick: 4, Bytes: 60, Series: 91, Temperatures: 6, Fans: 6, Powers: 5, Voltages: 8, Currents: 2,
+				First: 50, Round: 6, Tick: 4, Bytes: 60, Series: 145, Temperatures: 6, Fans: 6, Powers: 5, Voltages: 8, Currents: 2,
 				PSU: 2, Logs: 3, Events: 10,
 			},
 			cost{
-				First: 92, Round: 9, Tick: 4, Bytes: 44, Series: 91, Temperatures: 6, Fans: 6, Powers: 5, Voltages: 8, Currents: 2,
+				First: 92, Round: 9, Tick: 4, Bytes: 44, Series: 145, Temperatures: 6, Fans: 6, Powers: 5, Voltages: 8, Currents: 2,
 				PSU: 2, Logs: 3, Events: 10,
 			},
 		},
 		{
 			"gh200",
 			cost{
-				First: 46, Round: 9, Tick: 7, Bytes: 334, Series: 815, Temperatures: 26, Margins: 4, Fans: 16, Powers: 15, Voltages: 6,
-				Logs: 7, Events: 10,
+				First: 48, Round: 9, Tick: 7, Bytes: 334, Series: 845, Temperatures: 26, Margins: 4, Fans: 16, Powers: 15, Voltages: 6,
+				Logs: 7, Events: 15,
 			},
 			cost{
-				First: 132, Round: 67, Tick: 7, Bytes: 35, Series: 799, Temperatures: 26, Margins: 4, Fans: 16, Powers: 15, Voltages: 6,
-				Logs: 7, Events: 10,
+				First: 132, Round: 67, Tick: 7, Bytes: 35, Series: 829, Temperatures: 26, Margins: 4, Fans: 16, Powers: 15, Voltages: 6,
+				Logs: 7, Events: 15,
 			},
 		},
 		{
 			"sr670",
 			cost{
-				First: 30, Round: 10, Tick: 6, Bytes: 168, Series: 329, Temperatures: 6, Margins: 2, Fans: 10, Powers: 14, Voltages: 8,
+				First: 36, Round: 10, Tick: 6, Bytes: 168, Series: 368, Temperatures: 6, Margins: 2, Fans: 10, Powers: 14, Voltages: 8,
 				PSU: 4, Logs: 5, Events: 90,
 			},
 			cost{
-				First: 81, Round: 15, Tick: 6, Bytes: 32, Series: 325, Temperatures: 6, Margins: 2, Fans: 10, Powers: 14, Voltages: 8,
+				First: 81, Round: 15, Tick: 6, Bytes: 32, Series: 364, Temperatures: 6, Margins: 2, Fans: 10, Powers: 14, Voltages: 8,
 				PSU: 4, Logs: 5, Events: 90,
 			},
 		},
 		{
 			"dl380a",
 			cost{
-				First: 63, Round: 18, Tick: 5, Bytes: 35, Series: 113, Temperatures: 29, Fans: 6, Powers: 8, Voltages: 4, PSU: 4, Logs: 4,
+				First: 72, Round: 18, Tick: 5, Bytes: 35, Series: 180, Temperatures: 29, Fans: 6, Powers: 8, Voltages: 4, PSU: 4, Logs: 4,
 				Events: 120,
 			},
 			cost{
-				First: 81, Round: 18, Tick: 5, Bytes: 35, Series: 113, Temperatures: 29, Fans: 6, Powers: 8, Voltages: 4, PSU: 4, Logs: 4,
+				First: 81, Round: 18, Tick: 5, Bytes: 35, Series: 180, Temperatures: 29, Fans: 6, Powers: 8, Voltages: 4, PSU: 4, Logs: 4,
 				Events: 120,
 			},
 		},

@@ -118,9 +118,9 @@ func TestFormats(t *testing.T) {
 		},
 		{
 			"redfish array",
-			"[\n{\"MessageId\":\"PSU0003\",\"Created\":\"2026-01-01T00:00:00Z\"},\n{\"MessageId\":\"PSU0017\",\"Created\":\"2026-01-01T00:00:01Z\"}]",
+			"[\n{\"MessageId\":\"PSU0003\",\"Created\":\"2026-01-01T00:00:00Z\"},\n{\"MessageId\":\"PSU0019\",\"Created\":\"2026-01-01T00:00:01Z\"}]",
 			Options{Format: "redfish-event", Host: "h"},
-			[]string{"2026-01-01T00:00:00Z h psu.input_lost PSU0003 CHECK_MECHANICALS ", "2026-01-01T00:00:01Z h psu.input_lost PSU0017 IGNORE "},
+			[]string{"2026-01-01T00:00:00Z h psu.input_lost PSU0003 CHECK_MECHANICALS ", "2026-01-01T00:00:01Z h psu.input_lost PSU0019 IGNORE "},
 			0,
 		},
 		{
@@ -263,7 +263,7 @@ func FuzzRun(f *testing.F) {
 }
 
 func TestBadElementOfAnArrayIsNamedByItsLine(t *testing.T) {
-	in := "[\n{\"MessageId\":\"PSU0003\",\n\"Created\":\"2026-01-01T00:00:00Z\"},\n7,\n{\"MessageId\":\"PSU0017\"}]"
+	in := "[\n{\"MessageId\":\"PSU0003\",\n\"Created\":\"2026-01-01T00:00:00Z\"},\n7,\n{\"MessageId\":\"PSU0019\"}]"
 	evs, errs, res, err := run(t, strings.NewReader(in), Options{Format: "redfish-event"})
 	if err != nil || len(evs) != 2 || res.Bad != 1 || !strings.HasPrefix(errs, "input:4: ") {
 		t.Errorf("%d events, %+v, %v: %s", len(evs), res, err, errs)

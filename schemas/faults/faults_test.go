@@ -118,6 +118,16 @@ func TestRedfishMessageIgnoresTheRegistry(t *testing.T) {
 			t.Errorf("%s: %+v", id, e)
 		}
 	}
+	for id, want := range map[string]string{ // as the registry of iDRAC says
+		"IDRAC.2.7.TMP0110": "temp.high", "IDRAC.2.7.TMP0119": "bmc.event", "IDRAC.2.7.TMP0121": "temp.inlet_high", "IDRAC.2.8.MEM0004": "dimm.ecc_ue",
+		"MEM0701": "dimm.ecc_ce", "PSU0001": "psu.failure", "PSU0019": "psu.input_lost", "FAN0002": "bmc.event", "FAN0005": "fan.failure", "CPU0011": "host.mce",
+		"PCI1318": "host.pcie_aer", "VLT0204": "voltage.out_of_range", "PDR1002": "disk.predicted_failure", "OpenBMC.0.4.MemoryECCUncorrectable": "dimm.ecc_ue",
+		"NetworkDevice.1.0.ConnectionDropped": "nic.down", "Environmental.1.1.LeakDetectedCritical": "bmc.event",
+	} {
+		if e := RedfishMessage(id); !e.Known || e.EventType != want {
+			t.Errorf("%s: %+v, want %s", id, e, want)
+		}
+	}
 	if e := RedfishMessage("IDRAC.2.7.USR0030"); e.Known || e.EventType != "bmc.event" {
 		t.Errorf("unknown id: %+v", e)
 	}

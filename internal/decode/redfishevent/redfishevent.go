@@ -33,8 +33,15 @@ type Entry struct {
 	SensorType   string          `json:"SensorType"`
 	SensorNumber *int            `json:"SensorNumber"`
 	ODataID      string          `json:"@odata.id"`
+	Name         string          `json:"Name"`
+	CPER         json.RawMessage `json:"CPER"`
 	Origin       json.RawMessage `json:"OriginOfCondition"`
-	Links        struct {
+	Oem          struct {
+		Lenovo struct {
+			CommonEventID string `json:"CommonEventID"` // "FQXSPPW0008I"
+		} `json:"Lenovo"`
+	} `json:"Oem"`
+	Links struct {
 		Origin json.RawMessage `json:"OriginOfCondition"`
 	} `json:"Links"`
 }
@@ -82,7 +89,7 @@ func Parse(body []byte) ([]Entry, error) {
 				bad = cmp.Or(bad, fmt.Errorf("entry %d: %w", i, err))
 				continue
 			}
-			if e.MessageID != "" || e.Message != "" { // else a link to an entry
+			if e.says() { // else a link to an entry
 				out = append(out, e)
 			}
 		}
@@ -92,10 +99,44 @@ func Parse(body []byte) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.MessageID == "" && e.Message == "" {
+	if !e.says() {
 		return nil, ErrNoEntry
 	}
 	return []Entry{e}, nil
+}
+
+// says reports whether an entry says anything. Records of faults (CPER) have neither message nor message id.
+func (e *Entry) says() bool {
+	return e.MessageID != "" || e.Message != "" || e.Created != "" && (len(e.CPER) > 0 || e.EntryCode != "" || e.Name != "")
+}
+
+// record is what a record of a fault says, and how bad it is (UEFI, appendix N; DSP0268, LogEntry, CPER), "" where there is
+// none. Makers put what they know of it below Oem.
+func (e *Entry) record() (text, severity string) {
+	var cper map[string]any
+	if len(e.CPER) == 0 || json.Unmarshal(e.CPER, &cper) != nil {
+		return "", ""
+	}
+	found := make(map[string]string)
+	var walk func(map[string]any)
+	walk = func(m map[string]any) {
+		for k, v := range m {
+			switch v := v.(type) {
+			case string:
+				found[k] = v
+			case map[string]any:
+				walk(v)
+			}
+		}
+	}
+	walk(cper)
+	var out []string
+	for _, k := range []string{"NotificationType", "SectionType", "NvIpSignature", "Severity", "NvSeverity", "NvSocketNumber"} {
+		if found[k] != "" {
+			out = append(out, k+" "+found[k])
+		}
+	}
+	return strings.TrimSuffix("CPER: "+strings.Join(out, ", "), ": "), found["Severity"]
 }
 
 func trimSpace(b []byte) []byte { return []byte(strings.TrimSpace(string(b))) }
@@ -164,15 +205,16 @@ func (e *Entry) origin() string {
 // Event says what the entry means. Resource, ID and Observed are the caller's to set.
 func (e *Entry) Event() schemas.Event {
 	entry := faults.RedfishMessage(e.MessageID)
+	record, bad := e.record()
 	ev := schemas.Event{
 		Time: e.Time(), Source: schemas.SourceRedfish, Type: entry.EventType, Code: e.MessageID, Severity: entry.Severity, State: entry.State,
-		Message: cmp.Or(e.Message, entry.Meaning, e.MessageID),
+		Message: cmp.Or(e.Message, entry.Meaning, e.MessageID, record, e.EntryCode, e.Name),
 	}
 	if ev.Code == "" {
-		ev.Code = e.EntryCode
+		ev.Code = cmp.Or(e.Oem.Lenovo.CommonEventID, e.EntryCode)
 	}
 	if !entry.Known {
-		ev.Severity = severity(e.MsgSeverity, e.Severity)
+		ev.Severity = severity(e.MsgSeverity, e.Severity, bad)
 	}
 	args := make([]string, 0, len(e.Args))
 	for _, a := range e.Args {
@@ -201,6 +243,9 @@ func (e *Entry) Event() schemas.Event {
 	if e.SensorNumber != nil {
 		ev.SetAttr("sensor_number", strconv.Itoa(*e.SensorNumber))
 	}
+	if !entry.Known {
+		e.platform(&ev)
+	}
 	e.refine(&ev, sensor)
 	if xid := xidOf(e.MessageID+" "+e.Message, args); xid >= 0 {
 		x := faults.XID(xid)
@@ -212,6 +257,44 @@ func (e *Entry) Event() schemas.Event {
 		ev.SetAttr("action", action(&ev))
 	}
 	return ev
+}
+
+// platform reads the id of an XClarity event, which is that of the IPMI event behind it: 80 or 81 for the direction, event type,
+// offset and sensor type, each a byte, then the entity (IPMI 2.0, table 29-6 and section 42). Ids of another form say nothing.
+func (e *Entry) platform(ev *schemas.Event) {
+	id, ok := strings.CutPrefix(e.EventID, "0x8")
+	if !ok || len(id) < 7 || id[0] != '0' && id[0] != '1' {
+		return
+	}
+	n, err := strconv.ParseUint(id[1:7], 16, 32)
+	if err != nil {
+		return
+	}
+	x := faults.SEL(byte(n), byte(n>>16), byte(n>>8))
+	if !x.Known || x.EventType == schemas.EventBMCSEL || x.EventType == "" {
+		return
+	}
+	ev.Type, ev.Severity = x.EventType, x.Severity
+	if lasting(x.EventType) {
+		ev.State = schemas.StateRaised
+	}
+	if id[0] == '1' {
+		ev.Severity = schemas.SeverityInfo
+		if ev.State != "" {
+			ev.State = schemas.StateCleared
+		} else {
+			ev.Type = schemas.EventBMCEvent // that something which has happened is no longer so is news of nothing
+		}
+	}
+}
+
+// lasting reports whether a type of event is a state that ends.
+func lasting(typ string) bool {
+	switch kind, _, _ := strings.Cut(typ, "."); kind {
+	case "psu", "fan", "temp", "voltage", "disk":
+		return true
+	}
+	return typ == schemas.EventDIMMECCUE
 }
 
 // refine narrows threshold messages, which are the same for every sensor, by
@@ -250,10 +333,12 @@ func (e *Entry) refine(ev *schemas.Event, sensor string) {
 func severity(values ...string) schemas.Severity {
 	for _, s := range values {
 		switch strings.ToLower(s) {
-		case "ok", "informational", "info":
+		case "ok", "informational", "info", "corrected":
 			return schemas.SeverityInfo
 		case "warning", "caution":
 			return schemas.SeverityWarning
+		case "recoverable":
+			return schemas.SeverityError
 		case "critical", "fatal":
 			return schemas.SeverityCritical
 		}

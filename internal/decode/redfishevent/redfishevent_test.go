@@ -36,6 +36,40 @@ func TestBodies(t *testing.T) {
 			}},
 		},
 		{
+			"XClarity events, whose ids are those of IPMI events",
+			`[{"Id":"1","Created":"2024-08-21T05:27:30Z","EventId":"0x806f030813010000","Message":"m","Severity":"Critical","Oem":{"Lenovo":{"CommonEventID":"FQXSPPW0006I"}}},
+			  {"Id":"2","Created":"2024-08-21T05:27:30Z","EventId":"0x816f030813010000","Message":"m","Severity":"OK"},
+			  {"Id":"3","Created":"2024-08-21T05:27:30Z","EventId":"0x806f010c2001ffff","Message":"m","Severity":"Critical"},
+			  {"Id":"4","Created":"2024-08-21T05:27:30Z","EventId":"0x816f00091301ffff","Message":"Host Power has been turned on.","Severity":"OK","Oem":{"Lenovo":{"CommonEventID":"FQXSPPW2008I"}}}]`,
+			[]schemas.Event{
+				{
+					Time: at, Source: "redfish", Type: "psu.input_lost", Code: "FQXSPPW0006I", Severity: "error", State: "raised", Message: "m",
+					Attrs: map[string]string{"record": "1", "action": "CHECK_MECHANICALS"},
+				},
+				{
+					Time: at, Source: "redfish", Type: "psu.input_lost", Severity: "info", State: "cleared", Message: "m",
+					Attrs: map[string]string{"record": "2", "action": "IGNORE"},
+				},
+				{
+					Time: at, Source: "redfish", Type: "dimm.ecc_ue", Severity: "critical", State: "raised", Message: "m",
+					Attrs: map[string]string{"record": "3", "action": "CONTACT_SUPPORT"},
+				},
+				{
+					Time: at, Source: "redfish", Type: "bmc.event", Code: "FQXSPPW2008I", Severity: "info", Message: "Host Power has been turned on.",
+					Attrs: map[string]string{"record": "4", "action": "IGNORE"},
+				},
+			},
+		},
+		{
+			"a record of a fault, which has no message",
+			`{"Id":"2","Created":"2024-08-21T05:27:30Z","Name":"FaultLog Dump Entry","CPER":{"Oem":{"Nvidia":{"NvIpSignature":"PCIe","SectionType":"NVIDIA CPER Error Section","Severity":"Recoverable"}}}}`,
+			[]schemas.Event{{
+				Time: at, Source: "redfish", Type: "bmc.event", Severity: "error",
+				Message: "CPER: SectionType NVIDIA CPER Error Section, NvIpSignature PCIe, Severity Recoverable",
+				Attrs:   map[string]string{"record": "2", "action": "CONTACT_SUPPORT"},
+			}},
+		},
+		{
 			"an XID in a GPU's log",
 			`[{"Id":"9","Created":"2024-08-21T05:27:30Z","MessageId":"ResourceEvent.1.0.ResourceErrorsDetected","MessageArgs":["GPU_0 Driver Event Message","XID 79: fallen"],"Severity":"Critical","Message":"m"}]`,
 			[]schemas.Event{{

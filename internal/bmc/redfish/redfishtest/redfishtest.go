@@ -17,6 +17,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -130,6 +131,13 @@ func (t *Tree) Doc(p string) map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.docs[p]
+}
+
+// Paths returns the paths of all documents, sorted.
+func (t *Tree) Paths() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Sorted(maps.Keys(t.docs))
 }
 
 // Posts returns what was posted or patched.
