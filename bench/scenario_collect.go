@@ -121,7 +121,7 @@ func (t *tally) Publish(_ context.Context, msgs ...bus.Message) error {
 		if err := b.UnmarshalVT(m.Value); err != nil {
 			return err
 		}
-		if n := len(b.GetSamples().GetValue()); n > 0 {
+		if n := measured(b.GetSamples()); n > 0 {
 			t.samples[b.GetDevice()] = append(t.samples[b.GetDevice()], n)
 			t.total += n
 			t.polls++
@@ -147,10 +147,6 @@ const benchScript = `name: bench
 faults:
   - {at: 3s, for: 2s, kind: feed_loss}
 `
-
-func (b *bencher) ipmiPoll(ctx context.Context) (Result, error) {
-	return b.poll(ctx, "ipmi", "ipmi", "collectors.ipmi={interval: 200ms, sensor_interval: 200ms, jitter: 0}")
-}
 
 func (b *bencher) redfishPoll(ctx context.Context) (Result, error) {
 	return b.poll(ctx, "redfish", "redfish", "collectors.redfish={interval: 400ms, sensor_interval: 400ms, jitter: 0}",
