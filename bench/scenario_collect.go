@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -149,8 +151,14 @@ faults:
 `
 
 func (b *bencher) redfishPoll(ctx context.Context) (Result, error) {
-	return b.poll(ctx, "redfish", "redfish", "collectors.redfish={interval: 400ms, sensor_interval: 400ms, jitter: 0}",
+	requests := map[string]any{}
+	if err := b.treeRequests(ctx, requests); err != nil {
+		return Result{}, err
+	}
+	res, err := b.poll(ctx, "redfish", "redfish", "collectors.redfish={interval: 400ms, sensor_interval: 400ms, jitter: 0}",
 		"collectors.redfish.tls.ca_file="+b.path("sim/"+sim.CAFile))
+	maps.Copy(res.Detail, requests)
+	return res, err
 }
 
 // poll reads 16 simulated servers through one collector, more often than anybody
@@ -214,9 +222,10 @@ func (b *bencher) poll(ctx context.Context, name, protocol string, set ...string
 		return res, fmt.Errorf("%d records were read, the devices have written %d", got, len(journal))
 	}
 	for device, ns := range out.samples {
+		most := slices.Max(ns)
 		for _, n := range ns {
-			if n != ns[0] {
-				return res, fmt.Errorf("%s gave %d samples in one reading and %d in another", device, ns[0], n)
+			if n < most*9/10 { // some of what a board says of itself comes once a minute
+				return res, fmt.Errorf("%s gave %d samples in one reading and %d in another", device, n, most)
 			}
 		}
 	}

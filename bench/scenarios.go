@@ -47,6 +47,7 @@ func scenarios() []scenario {
 		{"ipmi-fleet", 10_000, (*bencher).ipmiFleet},
 		{"ipmi-sick", 10, (*bencher).ipmiSick},
 		{"bus-away", 60, (*bencher).busAway},
+		{"exporter-page", 2000, (*bencher).exporterPage},
 		{"redfish-poll", 200, (*bencher).redfishPoll},
 		{"bus-produce", 5_000_000, (*bencher).busProduce},
 		{"bus-consume", 10_000_000, (*bencher).busConsume},
