@@ -107,7 +107,7 @@ func (p *Peer) Close() error {
 
 // peers are the parts that a peer process can play.
 var peers = map[string]func(ctx context.Context, options []byte, in *json.Decoder, out *sender) error{
-	PeerAgents: agents, PeerAsks: asks, PeerFill: fill, PeerFrames: frames, PeerKernel: kernel, PeerSwitches: switches, PeerStorm: storm,
+	PeerAgents: agents, PeerAsks: asks, PeerBoards: boards, PeerFill: fill, PeerFrames: frames, PeerKernel: kernel, PeerPages: pages, PeerSwitches: switches, PeerStorm: storm,
 }
 
 // RunPeer plays a peer until it has done its part, in ends or ctx is done.

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -121,7 +123,7 @@ func (t *tally) Publish(_ context.Context, msgs ...bus.Message) error {
 		if err := b.UnmarshalVT(m.Value); err != nil {
 			return err
 		}
-		if n := len(b.GetSamples().GetValue()); n > 0 {
+		if n := measured(b.GetSamples()); n > 0 {
 			t.samples[b.GetDevice()] = append(t.samples[b.GetDevice()], n)
 			t.total += n
 			t.polls++
@@ -148,13 +150,15 @@ faults:
   - {at: 3s, for: 2s, kind: feed_loss}
 `
 
-func (b *bencher) ipmiPoll(ctx context.Context) (Result, error) {
-	return b.poll(ctx, "ipmi", "ipmi", "collectors.ipmi={interval: 200ms, sensor_interval: 200ms, jitter: 0}")
-}
-
 func (b *bencher) redfishPoll(ctx context.Context) (Result, error) {
-	return b.poll(ctx, "redfish", "redfish", "collectors.redfish={interval: 400ms, sensor_interval: 400ms, jitter: 0}",
+	requests := map[string]any{}
+	if err := b.treeRequests(ctx, requests); err != nil {
+		return Result{}, err
+	}
+	res, err := b.poll(ctx, "redfish", "redfish", "collectors.redfish={interval: 400ms, sensor_interval: 400ms, jitter: 0}",
 		"collectors.redfish.tls.ca_file="+b.path("sim/"+sim.CAFile))
+	maps.Copy(res.Detail, requests)
+	return res, err
 }
 
 // poll reads 16 simulated servers through one collector, more often than anybody
@@ -218,9 +222,10 @@ func (b *bencher) poll(ctx context.Context, name, protocol string, set ...string
 		return res, fmt.Errorf("%d records were read, the devices have written %d", got, len(journal))
 	}
 	for device, ns := range out.samples {
+		most := slices.Max(ns)
 		for _, n := range ns {
-			if n != ns[0] {
-				return res, fmt.Errorf("%s gave %d samples in one reading and %d in another", device, ns[0], n)
+			if n < most*9/10 { // some of what a board says of itself comes once a minute
+				return res, fmt.Errorf("%s gave %d samples in one reading and %d in another", device, n, most)
 			}
 		}
 	}

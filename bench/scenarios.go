@@ -43,7 +43,11 @@ type scenario struct {
 func scenarios() []scenario {
 	return []scenario{
 		{"gnmi-ingest", 1_000_000, (*bencher).gnmiIngest},
-		{"ipmi-poll", 400, (*bencher).ipmiPoll},
+		{"ipmi-poll", 4000, (*bencher).ipmiPoll},
+		{"ipmi-fleet", 10_000, (*bencher).ipmiFleet},
+		{"ipmi-sick", 10, (*bencher).ipmiSick},
+		{"bus-away", 60, (*bencher).busAway},
+		{"exporter-page", 2000, (*bencher).exporterPage},
 		{"redfish-poll", 200, (*bencher).redfishPoll},
 		{"bus-produce", 5_000_000, (*bencher).busProduce},
 		{"bus-consume", 10_000_000, (*bencher).busConsume},

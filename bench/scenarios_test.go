@@ -12,7 +12,7 @@ import (
 func TestBenchKnowsEveryScenarioOfTheContract(t *testing.T) {
 	for _, want := range []string{
 		"gnmi-ingest", "ipmi-poll", "redfish-poll", "bus-produce", "bus-consume", "pipeline", "correlate", "predict", "alert-latency",
-		"notify-latency", "burst", "agent", "agent-alert-latency", "control", "api-reads", "api-allocate", "api-stream", "api-list", "api-logins",
+		"notify-latency", "burst", "agent", "agent-alert-latency", "control", "ipmi-fleet", "ipmi-sick", "bus-away", "exporter-page", "api-reads", "api-allocate", "api-stream", "api-list", "api-logins",
 	} {
 		if !slices.Contains(Scenarios(), want) {
 			t.Errorf("there is no scenario %s", want)

@@ -57,6 +57,7 @@ type Conn struct {
 	host  string
 	port  int
 	c     *client.Client
+	line  *screened
 	suite int // that has worked, 0 before
 
 	passed passed // over, while an answer was awaited
@@ -144,7 +145,7 @@ func (c *Conn) open(ctx context.Context, suite int) (*client.Client, error) {
 		return nil, err
 	}
 	cl.WithTimeout(c.opt.Timeout).WithRetry(c.opt.Retries).WithCipherSuiteID(types.CipherSuiteID(suite)).
-		WithMaxPrivilegeLevel(types.PrivilegeLevelAdministrator).WithUDPProxy(screen{cl, c.opt.Password, &c.passed})
+		WithMaxPrivilegeLevel(types.PrivilegeLevelAdministrator).WithUDPProxy(screen{cl, c.opt.Password, &c.passed, &c.line})
 	fail := func(step string, err error) (*client.Client, error) {
 		shut, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Millisecond)
 		defer cancel()
@@ -216,7 +217,7 @@ func (c *Conn) Close(ctx context.Context) error {
 		return nil
 	}
 	cl := c.c
-	c.c = nil
+	c.c, c.line = nil, nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 200*time.Millisecond)
 	defer cancel()
 	return cl.Close(ctx)
@@ -287,11 +288,10 @@ func (c *Conn) Manufacturer(ctx context.Context) (number uint32, err error) {
 
 // Power reports whether the chassis has power (section 28.2).
 func (c *Conn) Power(ctx context.Context) (on bool, err error) {
-	err = c.do(ctx, "read chassis status", func(cl *client.Client) error {
-		r, err := cl.GetChassisStatus(ctx)
-		if err == nil {
-			on = r.PowerIsOn
-		}
+	err = c.do(ctx, "read chassis status", func(*client.Client) error {
+		var r chassis.GetChassisStatusResponse
+		err := c.exchange(ctx, controller, &chassis.GetChassisStatusRequest{}, &r)
+		on = err == nil && r.PowerIsOn
 		return err
 	})
 	return on, err

@@ -25,6 +25,7 @@ type screen struct {
 	c        *client.Client
 	password string
 	passed   *passed
+	line     **screened // where what was dialled is kept
 }
 
 // Dial implements the library's proxy.
@@ -33,7 +34,9 @@ func (s screen) Dial(network, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &screened{Conn: conn, screen: s}, nil
+	x := &screened{Conn: conn, screen: s}
+	*s.line = x
+	return x, nil
 }
 
 // dialTimeout bounds the look-up of a name.
@@ -71,6 +74,7 @@ type screened struct {
 	role   byte
 	user   string
 	key    []byte // K1 (section 13.32); nil before RAKP message 2
+	lean
 }
 
 // Write implements [net.Conn]; it reads along what the library proposes.
@@ -82,6 +86,11 @@ func (s *screened) Write(b []byte) (int, error) {
 			s.id, s.agreed, s.key = binary.LittleEndian.Uint32(payload[4:]), algorithms{payload[12], payload[20], payload[28]}, nil
 		case s.sent == payloadRAKP1 && len(payload) >= 28: // section 13.20
 			s.random, s.role, s.user = append([]byte(nil), payload[8:24]...), payload[24], string(payload[28:])
+		case s.sent == payloadIPMI && typ&authenticated != 0:
+			if _, err := s.Conn.Write(s.renumber(b)); err != nil {
+				return 0, err
+			}
+			return len(b), nil
 		}
 	}
 	return s.Conn.Write(b)
@@ -145,11 +154,18 @@ func (s *screened) examine(b []byte) error {
 		if len(payload) >= 36 && payload[1] == 0 && (algorithms{payload[16], payload[24], payload[32]}) != s.agreed {
 			return errDowngrade
 		}
+		if len(payload) >= 12 {
+			s.remote = binary.LittleEndian.Uint32(payload[8:])
+		}
 	case payloadRAKP2:
 		if len(payload) >= 40 && payload[1] == 0 { // section 13.21
-			_, s.key, _, err = crypto.DeriveSessionKeys(
+			var k2 []byte
+			_, s.key, k2, err = crypto.DeriveSessionKeys(
 				types.AuthAlg(s.agreed[0]), s.random, payload[8:24], s.role, s.user, crypto.PadPassword20([]byte(s.password)),
 			)
+			if err == nil {
+				s.prepare(s.agreed, s.key, k2)
+			}
 			return err
 		}
 	case payloadIPMI:
@@ -184,9 +200,14 @@ func (s *screened) authentic(b []byte, typ byte, payload int) error {
 	if end < header+payload+trailer || b[end-1] != nextHeader || header+payload+int(b[end-2])+trailer != end {
 		return errIntegrity
 	}
-	want, err := crypto.SessionIntegrityAuthCode(alg, b[start:end], s.key, s.password)
-	if err != nil {
-		return err
+	var want []byte
+	if s.mac != nil {
+		want = s.sum(b[start:end])
+	} else {
+		var err error
+		if want, err = crypto.SessionIntegrityAuthCode(alg, b[start:end], s.key, s.password); err != nil {
+			return err
+		}
 	}
 	if subtle.ConstantTimeCompare(want, b[end:]) != 1 {
 		return errIntegrity

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bougou/go-ipmi/pkg/client"
+	"github.com/bougou/go-ipmi/pkg/command/storage"
 	"github.com/bougou/go-ipmi/pkg/types"
 )
 
@@ -38,8 +39,9 @@ func (i SELInfo) Used() float64 {
 // SELInfo reads the state of the event log.
 func (c *Conn) SELInfo(ctx context.Context) (SELInfo, error) {
 	var out SELInfo
-	err := c.do(ctx, "read SEL info", func(cl *client.Client) error {
-		r, err := cl.GetSELInfo(ctx)
+	err := c.do(ctx, "read SEL info", func(*client.Client) error {
+		var r storage.GetSELInfoResponse
+		err := c.exchange(ctx, controller, &storage.GetSELInfoRequest{}, &r)
 		if err == nil {
 			out = SELInfo{
 				Entries: int(r.Entries), Addition: r.RecentAdditionTime.UTC(), Erase: r.RecentEraseTime.UTC(),
@@ -71,9 +73,9 @@ type SELRecord struct {
 func (c *Conn) SELRecord(ctx context.Context, id uint16) (SELRecord, error) {
 	var out SELRecord
 	var length int
-	err := c.do(ctx, fmt.Sprintf("read SEL record %#04x", id), func(cl *client.Client) error {
-		r, err := cl.GetSELEntry(ctx, 0, id)
-		if err != nil {
+	err := c.do(ctx, fmt.Sprintf("read SEL record %#04x", id), func(*client.Client) error {
+		var r storage.GetSELEntryResponse
+		if err := c.exchange(ctx, controller, &storage.GetSELEntryRequest{RecordID: id, ReadBytes: 0xff}, &r); err != nil {
 			return err
 		}
 		length = copy(out.Raw[:], r.Data)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bougou/go-ipmi/pkg/client"
+	"github.com/bougou/go-ipmi/pkg/command/sensor"
 	"github.com/bougou/go-ipmi/pkg/types"
 
 	"auspex/schemas"
@@ -242,10 +243,9 @@ type Reading struct {
 // Read reads a sensor; one that is not there gives OK false and no error.
 func (c *Conn) Read(ctx context.Context, s *Sensor) (Reading, error) {
 	var out Reading
-	ctx = s.address(ctx)
-	err := c.do(ctx, "read sensor "+s.Name, func(cl *client.Client) error {
-		r, err := cl.GetSensorReading(ctx, s.Number)
-		if err != nil {
+	err := c.do(ctx, "read sensor "+s.Name, func(*client.Client) error {
+		var r sensor.GetSensorReadingResponse
+		if err := c.exchange(ctx, s.address(), &sensor.GetSensorReadingRequest{SensorNumber: s.Number}, &r); err != nil {
 			return err
 		}
 		out = Reading{OK: !r.ReadingUnavailable && !r.SensorScanningDisabled, Raw: r.Reading}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/bougou/go-ipmi/pkg/client"
-	"github.com/bougou/go-ipmi/pkg/types"
 
 	"auspex/schemas"
 )
@@ -85,7 +84,7 @@ func (c *Conn) Thresholds(ctx context.Context, s *Sensor) ([]schemas.Threshold, 
 		return nil, nil
 	}
 	out := s.Thresholds
-	ctx = s.address(ctx)
+	ctx = s.address().context(ctx)
 	err := c.do(ctx, "read thresholds of "+s.Name, func(cl *client.Client) error {
 		r, err := cl.GetSensorThresholds(ctx, s.Number)
 		if _, refused := completion(err); refused {
@@ -106,10 +105,5 @@ func (c *Conn) Thresholds(ctx context.Context, s *Sensor) ([]schemas.Threshold, 
 	return out, err
 }
 
-// address makes a command go to the controller that owns the sensor.
-func (s *Sensor) address(ctx context.Context) context.Context {
-	if s.Owner == types.BMC_SA && s.LUN == 0 {
-		return ctx
-	}
-	return client.WithCommandContext(ctx, (&client.CommandContext{}).WithResponderAddr(s.Owner).WithResponderLUN(s.LUN))
-}
+// address is that of the controller which owns the sensor.
+func (s *Sensor) address() address { return address{s.Owner, s.LUN} }
