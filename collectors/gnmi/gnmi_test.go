@@ -41,6 +41,8 @@ type fake struct {
 	refuse    string // a path that it does not know
 	more      chan *gpb.SubscribeResponse
 	accepted  chan struct{} // when not nil, told of each subscription that is not refused
+	models    []string
+	beside    map[string][]*gpb.SubscribeResponse // by the target of the prefix; nil refuses it
 }
 
 func (f *fake) Capabilities(ctx context.Context, _ *gpb.CapabilityRequest) (*gpb.CapabilityResponse, error) {
@@ -48,7 +50,11 @@ func (f *fake) Capabilities(ctx context.Context, _ *gpb.CapabilityRequest) (*gpb
 	if u := md.Get("username"); len(u) != 1 || u[0] != "admin" {
 		return nil, status.Error(codes.Unauthenticated, "who are you")
 	}
-	return &gpb.CapabilityResponse{SupportedEncodings: []gpb.Encoding{gpb.Encoding_JSON, gpb.Encoding_PROTO}}, nil
+	res := &gpb.CapabilityResponse{SupportedEncodings: []gpb.Encoding{gpb.Encoding_JSON, gpb.Encoding_PROTO}}
+	for _, m := range f.models {
+		res.SupportedModels = append(res.SupportedModels, &gpb.ModelData{Name: m})
+	}
+	return res, nil
 }
 
 func (f *fake) Subscribe(s grpc.BidiStreamingServer[gpb.SubscribeRequest, gpb.SubscribeResponse]) error {
@@ -64,7 +70,13 @@ func (f *fake) Subscribe(s grpc.BidiStreamingServer[gpb.SubscribeRequest, gpb.Su
 	if f.accepted != nil {
 		f.accepted <- struct{}{}
 	}
-	for _, r := range f.responses {
+	responses := f.responses
+	if to := req.GetSubscribe().GetPrefix().GetTarget(); to != "" {
+		if responses = f.beside[to]; responses == nil {
+			return status.Errorf(codes.InvalidArgument, "unknown target %s", to)
+		}
+	}
+	for _, r := range responses {
 		if err := s.Send(r); err != nil {
 			return err
 		}
@@ -287,6 +299,80 @@ func TestTargetThatRefusesOptionalPathsIsAskedForLess(t *testing.T) {
 	<-f.accepted
 	if err := stop(); err != nil {
 		t.Fatalf("second run: %v", err)
+	}
+}
+
+func told(path, text string) *gpb.SubscribeResponse {
+	return &gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: &gpb.Notification{Timestamp: 1, Update: []*gpb.Update{{
+		Path: parsePath(path), Val: &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: []byte(text)}},
+	}}}}}
+}
+
+// samples waits until so many series were told, and returns them.
+func samples(t *testing.T, rec *collectortest.Recorder, n int) (out []string) {
+	t.Helper()
+	waittest.Until(t, func() error {
+		out = nil
+		for _, line := range rec.Lines() {
+			var s collectortest.Sample
+			if json.Unmarshal([]byte(line), &s) == nil && s.Metric != "" {
+				out = append(out, fmt.Sprintf("%s %s %v %v", s.Metric, s.Part, s.Labels, s.Value))
+			}
+		}
+		slices.Sort(out)
+		if out = slices.Compact(out); len(out) < n {
+			return fmt.Errorf("only %v", out)
+		}
+		return nil
+	})
+	return out
+}
+
+// What a vendor tells beside OpenConfig's models is read from the switches that show its models, and
+// where it needs a call of its own, in one.
+func TestVendorsCounters(t *testing.T) {
+	queues := "qos/interfaces/interface[interface-id=swp1]"
+	for name, c := range map[string]struct {
+		fake fake
+		want []string
+	}{
+		"cumulus": {fake{models: []string{"openconfig-qos", "nvidia-if-ethernet-counters-ext"}, responses: []*gpb.SubscribeResponse{
+			told(queues+"/output/queues/queue[name=3]/state/ecn-marked-pkts", "17"),
+			told("qos", `{"interfaces":{"interface":[{"interface-id":"swp2","output":{"queues":{"queue":[{"name":"4","state":{"dropped-pkts":"9"}}]}}}]}}`),
+			told(queues+"/state/switch-priority[priority=5]/counters/in-pause-pkts", "2"),
+			told("interfaces/interface[name=swp1]/ethernet/counters/state/in-pfc3-packets", `"8"`),
+			synced(),
+		}}, []string{
+			"auspex_port_in_pfc_frames_total swp1 map[priority:3] 8",
+			"auspex_port_in_pfc_frames_total swp1 map[priority:5] 2",
+			"auspex_port_queue_dropped_packets_total swp2 map[queue:4] 9",
+			"auspex_port_queue_ecn_marked_packets_total swp1 map[queue:3] 17",
+		}},
+		"sonic": {fake{models: []string{"sonic-db"}, responses: []*gpb.SubscribeResponse{synced()}, beside: map[string][]*gpb.SubscribeResponse{
+			"COUNTERS_DB": {
+				told("COUNTERS/Ethernet*", `{"Ethernet0":{"SAI_PORT_STAT_PFC_3_RX_PKTS":"17","SAI_PORT_STAT_IF_IN_ERRORS":"0"}}`),
+				told("COUNTERS/Ethernet*/Queues", `{"Ethernet0:1":{"SAI_QUEUE_STAT_DROPPED_PACKETS":"4"},"Ethernet0:1:periodic":{"SAI_QUEUE_STAT_X":"4"}}`),
+				synced(),
+			},
+		}}, []string{
+			"auspex_port_in_pfc_frames_total Ethernet0 map[priority:3] 17",
+			"auspex_port_queue_dropped_packets_total Ethernet0 map[queue:1] 4",
+		}},
+		"sonic without its database": {fake{models: []string{"sonic-db"}, responses: []*gpb.SubscribeResponse{oper("Ethernet0", "UP", 1), synced()}}, []string{
+			"auspex_port_up Ethernet0 map[] 1",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec := collectortest.NewRecorder()
+			_, stop := run(t, serve(t, &c.fake), collectortest.Settings(), rec)
+			got := samples(t, rec, len(c.want))
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Error(d)
+			}
+		})
 	}
 }
 

@@ -210,7 +210,7 @@ func (st *state) noNumber(e *elems, v *gpb.TypedValue) {
 func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 	p := locate(e)
 	if p.leaf == leafNone {
-		st.s.metrics.unmatched.Inc()
+		st.reading(e, v, at)
 		return
 	}
 	if p.leaf < numbers {
@@ -294,6 +294,25 @@ func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 		t.oper = s
 		st.part(t, at)
 	}
+}
+
+// reading takes a number for which a preset has a metric.
+func (st *state) reading(e *elems, v *gpb.TypedValue, at time.Time) {
+	name := func(i int) (string, map[string]string) { return e.name(i), e.at(i).GetKey() }
+	for _, r := range st.s.readings {
+		port, labels, ok := r.Match(e.len(), name)
+		if !ok {
+			continue
+		}
+		x, ok := number(v)
+		if !ok {
+			st.noNumber(e, v)
+			return
+		}
+		st.batch.Sample(st.batch.Series(r.Metric, schemas.KindPort, port, labels...), at, x)
+		return
+	}
+	st.s.metrics.unmatched.Inc()
 }
 
 // thing returns the port or component of a place. Updates of one come together:
