@@ -42,7 +42,7 @@ type scenario struct {
 
 func scenarios() []scenario {
 	return []scenario{
-		{"gnmi-ingest", 1_000_000, (*bencher).gnmiIngest},
+		{"gnmi-ingest", 3_000_000, (*bencher).gnmiIngest},
 		{"ipmi-poll", 400, (*bencher).ipmiPoll},
 		{"redfish-poll", 200, (*bencher).redfishPoll},
 		{"bus-produce", 5_000_000, (*bencher).busProduce},
