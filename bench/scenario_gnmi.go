@@ -189,4 +189,3 @@ func receive(ctx context.Context, addr string, creds credentials.TransportCreden
 	}
 	return n, err
 }
-

@@ -5,7 +5,6 @@ package gnmi
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,13 +15,11 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"auspex/collectors"
 	"auspex/collectors/gnmi/presets"
-	"auspex/internal/gnmiclient"
 	"auspex/internal/trust"
 	"auspex/schemas"
 )
@@ -151,6 +148,8 @@ type subscriber struct {
 	silenced   map[string]bool // calls of their own, by target, that were refused
 	guess      bool            // ask for neighbours where the target does not say which models it has
 	guessed    bool            // that was asked
+	basic      bool            // show the credential as HTTP Basic too
+	basicTried bool            // in this run
 	named      bool            // say the target's name: it may be one of many behind an address
 	garbled    bool            // a value that is no number was told
 	runs       int
@@ -194,172 +193,6 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 		}
 	}
 	return collectors.StatusError("gNMI of "+s.device, err)
-}
-
-func (s *subscriber) dial() (*grpc.ClientConn, error) {
-	var tc *tls.Config
-	if !s.cfg.TLS.Disabled {
-		var err error
-		if tc, err = s.cfg.TLS.Client(); err != nil {
-			return nil, err
-		}
-	}
-	return gnmiclient.Dial(s.addr, tc, s.cfg.MaxMessage, s.cfg.Timeout, grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(1<<20))
-}
-
-func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
-	ctx, err := gnmiclient.As(ctx, s.credential, s.settings.Secrets)
-	if err != nil {
-		return err
-	}
-	conn, err := s.dial()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	client := gpb.NewGNMIClient(conn)
-
-	first, done := context.WithTimeout(ctx, s.cfg.Timeout)
-	caps, err := client.Capabilities(first, &gpb.CapabilityRequest{})
-	done()
-	if err != nil && status.Code(err) != codes.Unimplemented {
-		return fmt.Errorf("capabilities: %w", err)
-	}
-	request, others := s.requests(caps)
-	if request == nil {
-		return fmt.Errorf("%w: no preset is for this target; its models are of none of %s", collectors.ErrProtocol, strings.Join(s.cfg.Presets, ", "))
-	}
-	messages, end, err := gnmiclient.Stream(ctx, client, request, 0) // a slow bus slows the target down
-	if err != nil {
-		return err
-	}
-	defer end()
-	aside := make(chan asideMessage)
-	for _, other := range others {
-		stop, err := s.beside(ctx, client, other, aside)
-		if err != nil {
-			return err
-		}
-		defer stop()
-	}
-
-	// The target has Timeout for its first message, and then three intervals between
-	// messages. One that does not say when it has sent everything counts as having
-	// done so after Timeout.
-	quiet := time.NewTimer(s.cfg.Timeout)
-	defer quiet.Stop()
-	unsynced := time.NewTimer(s.cfg.Timeout)
-	defer unsynced.Stop()
-	st := s.state
-	flush := time.NewTicker(max(min(s.cfg.SampleInterval/4, time.Second), 25*time.Millisecond))
-	defer flush.Stop()
-	st.begin()
-	send := func() error {
-		began := time.Now()
-		st.cabling.tell(ctx, began)
-		err := st.flush(ctx, out)
-		if time.Since(began) > time.Second { // we did not listen meanwhile
-			quiet.Reset(max(3*s.cfg.SampleInterval, s.cfg.Timeout))
-		}
-		return err
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-quiet.C:
-			return fmt.Errorf("%w: no message in time", context.DeadlineExceeded)
-		case <-unsynced.C:
-			if !st.sync {
-				s.log.Warn("target sends updates but no sync_response")
-				st.synced()
-			}
-		case <-flush.C:
-			st.expire(s.settings.Now())
-			if err := send(); err != nil {
-				return err
-			}
-		case m := <-aside:
-			if m.Err != nil {
-				if !s.silence(m.target, m.Err) {
-					return m.Err
-				}
-				continue
-			}
-			if n := m.GetUpdate(); n != nil {
-				st.notification(n)
-			}
-			if st.urgent() {
-				if err := send(); err != nil {
-					return err
-				}
-			}
-		case m := <-messages:
-			if m.Err != nil {
-				return m.Err
-			}
-			quiet.Reset(max(3*s.cfg.SampleInterval, s.cfg.Timeout))
-			switch x := m.GetResponse().(type) {
-			case *gpb.SubscribeResponse_Update:
-				st.notification(x.Update)
-			case *gpb.SubscribeResponse_SyncResponse:
-				st.synced()
-				collectors.Contact(out)
-			}
-			if st.urgent() {
-				if err := send(); err != nil {
-					return err
-				}
-			}
-		}
-	}
-}
-
-// asideMessage is of a call beside the first.
-type asideMessage struct {
-	gnmiclient.Message
-	target string
-}
-
-// beside makes a call of its own for a preset. What it brings comes out of messages.
-func (s *subscriber) beside(ctx context.Context, client gpb.GNMIClient, req *gpb.SubscribeRequest, messages chan<- asideMessage) (stop func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	in, end, err := gnmiclient.Stream(ctx, client, req, 0)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case m := <-in:
-				select {
-				case messages <- asideMessage{m, req.GetSubscribe().GetPrefix().GetTarget()}:
-				case <-ctx.Done():
-					return
-				}
-				if m.Err != nil {
-					return
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return func() { cancel(); end(); <-done }, nil
-}
-
-// silence reports whether an error ends a call beside the first alone: the target knows nothing of it.
-func (s *subscriber) silence(target string, err error) bool {
-	switch status.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
-		s.log.Info("target rejects the paths of a preset; skipping them", "of", target, "error", err)
-		s.silenced[target] = true
-		return true
-	}
-	return false
 }
 
 // requests are the calls to make: what the presets name for this target in one, and one more for
