@@ -89,8 +89,9 @@ type talk struct {
 	aside   map[uint32]string // calls beside it, by number: their targets
 	request *gpb.SubscribeRequest
 
-	fresh    bool // something came since heard
-	heard    time.Time
+	fresh    bool // something came since the last tick
+	ticked   time.Time
+	vain     time.Duration // for how long we listened in vain: not for how long we did not run
 	patience time.Duration
 	begun    time.Time
 	failed   error // of a tick
@@ -109,7 +110,7 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	t := &talk{
-		subscriber: s, ctx: ctx, out: out, shown: shown, aside: map[uint32]string{}, heard: time.Now(), patience: s.cfg.Timeout,
+		subscriber: s, ctx: ctx, out: out, shown: shown, aside: map[uint32]string{}, ticked: time.Now(), patience: s.cfg.Timeout,
 	}
 	t.conn, err = grpcwire.New(
 		&pulse{Conn: conn, piece: make([]byte, 32<<10), every: max(min(s.cfg.SampleInterval/4, time.Second), 25*time.Millisecond), tick: t.tick},
@@ -142,7 +143,7 @@ func (t *talk) read() error {
 	// The target has Timeout for its first message, and then three intervals between messages. One that
 	// does not say when it has sent everything counts as having done so after Timeout.
 	t.begun = time.Now()
-	t.heard = t.begun
+	t.vain = 0
 	if t.first, err = t.begin(methodSubscribe, request, true); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
@@ -271,10 +272,12 @@ func (t *talk) tick(now time.Time) error {
 }
 
 func (t *talk) due(now time.Time) error {
+	t.vain += min(now.Sub(t.ticked), 2*time.Second, t.patience/4)
+	t.ticked = now
 	if t.fresh {
-		t.fresh, t.heard, t.patience = false, now, max(3*t.cfg.SampleInterval, t.cfg.Timeout)
+		t.fresh, t.vain, t.patience = false, 0, max(3*t.cfg.SampleInterval, t.cfg.Timeout)
 	}
-	if now.Sub(t.heard) >= t.patience {
+	if t.vain >= t.patience {
 		return fmt.Errorf("%w: no message in time", context.DeadlineExceeded)
 	}
 	if t.begun.IsZero() {
@@ -294,7 +297,7 @@ func (t *talk) send() error {
 	t.state.cabling.tell(t.ctx, began)
 	err := t.state.flush(t.ctx, t.out)
 	if time.Since(began) > time.Second { // we did not listen meanwhile
-		t.heard = time.Now()
+		t.ticked = time.Now()
 	}
 	return err
 }
