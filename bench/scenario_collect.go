@@ -20,77 +20,8 @@ import (
 	"auspex/internal/sim/child"
 	"auspex/internal/sim/ledger"
 	"auspex/internal/store/cursors"
-	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
-
-// gnmiIngest takes streams of switches that send as fast as they are read, to
-// the bus, where every update must be found again.
-func (b *bencher) gnmiIngest(ctx context.Context) (res Result, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	o := SwitchesOptions{Updates: int64(b.n), Switches: 4, Ports: 64}
-	peer, err := StartPeer(ctx, PeerSwitches, o, b.err)
-	if err != nil {
-		return res, err
-	}
-	defer func() { err = errors.Join(err, peer.Close()) }()
-	var report SwitchesReport
-	if err := peer.Receive(&report); err != nil {
-		return res, err
-	}
-	ca := b.path("ca.pem")
-	if err := os.WriteFile(ca, []byte(report.CA), 0o600); err != nil {
-		return res, err
-	}
-	t := schemas.Topology{Version: 1}
-	for i, addr := range report.Addresses {
-		t.Resources = append(
-			t.Resources,
-			schemas.Resource{ID: fmt.Sprintf("leaf-r%02d", i+1), Kind: schemas.KindSwitch, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrGNMIAddress: addr})},
-		)
-	}
-	file, err := b.inventory(t)
-	if err != nil {
-		return res, err
-	}
-	s, err := b.product(
-		"inventory.file="+file, "collect.start_spread=0s", "collectors.gnmi.sample_interval=1s", "collectors.gnmi.tls.ca_file="+ca,
-	)
-	if err != nil {
-		return res, err
-	}
-	l, err := b.start(ctx, s, s.Components("state", "bus")...)
-	if err != nil {
-		return res, err
-	}
-	defer func() { err = errors.Join(err, l.stop()) }()
-	meter := StartMeter()
-	reader, err := b.start(ctx, s, s.Components("collect")...)
-	if err != nil {
-		return res, err
-	}
-	defer func() { err = errors.Join(err, reader.stop()) }()
-	if err := peer.Receive(&report); err != nil {
-		return res, err
-	}
-	err = reader.await(ctx, patience, "samples", func() bool {
-		return int64(total(s.Metrics, "auspex_collectors_samples_total", "collector", "gnmi")) >= report.Updates
-	})
-	res = meter.Stop(b.name, "updates", report.Updates)
-	if err != nil {
-		return res, err
-	}
-	got, err := readBack(ctx, s.Parts().Bus, int64(total(s.Metrics, "auspex_collectors_batches_total", "collector", "gnmi")))
-	if err != nil {
-		return res, err
-	}
-	if got.Samples != report.Updates {
-		return res, fmt.Errorf("%d updates were sent, %d samples are on the bus", report.Updates, got.Samples)
-	}
-	res.Detail = map[string]any{"switches": o.Switches, "ports": o.Ports, "batches": got.Batches}
-	return res, nil
-}
 
 // tally is a bus for collectors that keeps what they say, and a gate that lets
 // everyone through and times what they do there.

@@ -42,7 +42,7 @@ type scenario struct {
 
 func scenarios() []scenario {
 	return []scenario{
-		{"gnmi-ingest", 1_000_000, (*bencher).gnmiIngest},
+		{"gnmi-ingest", 3_000_000, (*bencher).gnmiIngest},
 		{"ipmi-poll", 4000, (*bencher).ipmiPoll},
 		{"ipmi-fleet", 10_000, (*bencher).ipmiFleet},
 		{"ipmi-sick", 10, (*bencher).ipmiSick},

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -14,6 +15,7 @@ import (
 	"math/big"
 	mrand "math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -31,6 +33,8 @@ type SwitchesOptions struct {
 	Updates  int64 `json:"updates"` // of all switches together, at least
 	Switches int   `json:"switches"`
 	Ports    int   `json:"ports"` // of a switch
+	// Each is how many updates a notification has; 0 is all of a port's counters, or of its optic's readings.
+	Each int `json:"each,omitempty"`
 }
 
 // SwitchesReport is what the peer tells: where it listens, then how many updates
@@ -131,14 +135,18 @@ func (f *flood) Subscribe(s gpb.GNMI_SubscribeServer) error {
 			p := &ports[i]
 			p.step(rng)
 			now := time.Now().UnixNano()
-			for _, n := range []*gpb.Notification{
+			for _, all := range []*gpb.Notification{
 				{Timestamp: now, Prefix: p.interfacePath, Update: p.counterUpdates()},
 				{Timestamp: now, Prefix: p.opticPath, Update: p.opticUpdates()},
 			} {
-				if err := s.Send(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: n}}); err != nil {
-					return err
+				each := cmp.Or(f.o.Each, len(all.Update))
+				for some := range slices.Chunk(all.Update, each) {
+					n := &gpb.Notification{Timestamp: now, Prefix: all.Prefix, Update: some}
+					if err := s.Send(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: n}}); err != nil {
+						return err
+					}
 				}
-				sent += int64(len(n.Update))
+				sent += int64(len(all.Update))
 			}
 		}
 		if !synced {

@@ -5,7 +5,6 @@ package gnmi
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,12 +15,11 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"auspex/collectors"
-	"auspex/internal/gnmiclient"
+	"auspex/collectors/gnmi/presets"
 	"auspex/internal/trust"
 	"auspex/schemas"
 )
@@ -47,6 +45,8 @@ type TLS struct {
 type Config struct {
 	// SampleInterval is the period of counters and sensors.
 	SampleInterval time.Duration `yaml:"sample_interval"`
+	// Presets say what switches are asked. Those of a vendor apply to switches that show its models.
+	Presets []string `yaml:"presets"`
 	// Timeout bounds dialling and the first answer.
 	Timeout time.Duration `yaml:"timeout"`
 	// FlapTransitions of a port within FlapWindow make it flapping.
@@ -60,7 +60,7 @@ type Config struct {
 // Default returns the defaults.
 func Default() *Config {
 	return &Config{
-		SampleInterval: 10 * time.Second, Timeout: 10 * time.Second, FlapTransitions: 4, FlapWindow: 5 * time.Minute, MaxMessage: 16 << 20,
+		SampleInterval: 10 * time.Second, Presets: presets.All(), Timeout: 10 * time.Second, FlapTransitions: 4, FlapWindow: 5 * time.Minute, MaxMessage: 16 << 20,
 	}
 }
 
@@ -77,6 +77,11 @@ func (c *Config) Validate() error {
 		return errors.New("flap_window must be positive")
 	case c.MaxMessage < 4096:
 		return errors.New("max_message must be at least 4096")
+	case len(c.Presets) == 0:
+		return errors.New("presets names none, so nothing would be read: leave it out, or name openconfig")
+	}
+	if _, err := presets.Load(c.Presets); err != nil {
+		return fmt.Errorf("presets: %w", err)
 	}
 	return nil
 }
@@ -91,6 +96,10 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	known, err := presets.Load(c.Presets)
+	if err != nil {
+		return nil, err
+	}
 	addr := target.Attrs.Get(schemas.AttrGNMIAddress)
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return nil, fmt.Errorf("%s of %s: %w", schemas.AttrGNMIAddress, target.ID, err)
@@ -103,7 +112,8 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	}
 	sub := &subscriber{
 		cfg: *c, device: target.ID, addr: addr, credential: target.Attrs.Get(schemas.AttrCredential), settings: s,
-		log: s.Log, metrics: newMetrics(s.Metrics), optional: true, guess: true,
+		log: s.Log, metrics: newMetrics(s.Metrics), presets: known, guess: true,
+		refused: map[presets.Need]bool{}, silenced: map[string]bool{},
 	}
 	return sub, nil
 }
@@ -131,11 +141,17 @@ type subscriber struct {
 	settings   collectors.Settings
 	log        *slog.Logger
 	metrics    *metrics
-	optional   bool // ask for the paths that some targets do not know
-	guess      bool // ask for neighbours where the target does not say which models it has
-	guessed    bool // that was asked
-	named      bool // say the target's name: it may be one of many behind an address
-	garbled    bool // a value that is no number was told
+	presets    []*presets.Preset
+	readings   []*presets.Reading    // of those that are for this target
+	refused    map[presets.Need]bool // ask no more for paths of this need
+	asked      map[presets.Need]bool
+	silenced   map[string]bool // calls of their own, by target, that were refused
+	guess      bool            // ask for neighbours where the target does not say which models it has
+	guessed    bool            // that was asked
+	basic      bool            // show the credential as HTTP Basic too
+	basicTried bool            // in this run
+	named      bool            // say the target's name: it may be one of many behind an address
+	garbled    bool            // a value that is no number was told
 	runs       int
 	state      *state
 }
@@ -166,154 +182,90 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 		case s.guessed:
 			s.log.Info("target rejects paths of models that it does not name; skipping them", "error", err)
 			s.guess = false
-		case s.optional:
-			s.log.Info("target rejects optional paths; skipping them", "error", err)
-			s.optional = false
+		default:
+			for _, need := range []presets.Need{presets.Extra, presets.Usual} {
+				if s.asked[need] {
+					s.log.Info("target rejects paths that some do not know; skipping those of this need", "need", need, "error", err)
+					s.refused[need] = true
+					break
+				}
+			}
 		}
 	}
 	return collectors.StatusError("gNMI of "+s.device, err)
 }
 
-func (s *subscriber) dial() (*grpc.ClientConn, error) {
-	var tc *tls.Config
-	if !s.cfg.TLS.Disabled {
-		var err error
-		if tc, err = s.cfg.TLS.Client(); err != nil {
-			return nil, err
-		}
-	}
-	return gnmiclient.Dial(s.addr, tc, s.cfg.MaxMessage, s.cfg.Timeout, grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(1<<20))
-}
-
-func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
-	ctx, err := gnmiclient.As(ctx, s.credential, s.settings.Secrets)
-	if err != nil {
-		return err
-	}
-	conn, err := s.dial()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	client := gpb.NewGNMIClient(conn)
-
-	first, done := context.WithTimeout(ctx, s.cfg.Timeout)
-	caps, err := client.Capabilities(first, &gpb.CapabilityRequest{})
-	done()
-	if err != nil && status.Code(err) != codes.Unimplemented {
-		return fmt.Errorf("capabilities: %w", err)
-	}
-	messages, end, err := gnmiclient.Stream(ctx, client, s.request(caps), 0) // a slow bus slows the target down
-	if err != nil {
-		return err
-	}
-	defer end()
-
-	// The target has Timeout for its first message, and then three intervals between
-	// messages. One that does not say when it has sent everything counts as having
-	// done so after Timeout.
-	quiet := time.NewTimer(s.cfg.Timeout)
-	defer quiet.Stop()
-	unsynced := time.NewTimer(s.cfg.Timeout)
-	defer unsynced.Stop()
-	st := s.state
-	flush := time.NewTicker(max(min(s.cfg.SampleInterval/4, time.Second), 25*time.Millisecond))
-	defer flush.Stop()
-	st.begin()
-	send := func() error {
-		began := time.Now()
-		st.cabling.tell(ctx, began)
-		err := st.flush(ctx, out)
-		if time.Since(began) > time.Second { // we did not listen meanwhile
-			quiet.Reset(max(3*s.cfg.SampleInterval, s.cfg.Timeout))
-		}
-		return err
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-quiet.C:
-			return fmt.Errorf("%w: no message in time", context.DeadlineExceeded)
-		case <-unsynced.C:
-			if !st.sync {
-				s.log.Warn("target sends updates but no sync_response")
-				st.synced()
-			}
-		case <-flush.C:
-			st.expire(s.settings.Now())
-			if err := send(); err != nil {
-				return err
-			}
-		case m := <-messages:
-			if m.Err != nil {
-				return m.Err
-			}
-			quiet.Reset(max(3*s.cfg.SampleInterval, s.cfg.Timeout))
-			switch x := m.GetResponse().(type) {
-			case *gpb.SubscribeResponse_Update:
-				st.notification(x.Update)
-			case *gpb.SubscribeResponse_SyncResponse:
-				st.synced()
-				collectors.Contact(out)
-			}
-			if st.urgent() {
-				if err := send(); err != nil {
-					return err
-				}
-			}
-		}
-	}
-}
-
-// request asks for states on change and for numbers each interval.
-func (s *subscriber) request(caps *gpb.CapabilityResponse) *gpb.SubscribeRequest {
-	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_STREAM, Encoding: encoding(caps)}
+// requests are the calls to make: what the presets name for this target in one, and one more for
+// each preset with a target of its own.
+func (s *subscriber) requests(caps *gpb.CapabilityResponse) (first *gpb.SubscribeRequest, more []*gpb.SubscribeRequest) {
+	s.guessed, s.readings, s.asked = false, nil, map[presets.Need]bool{}
+	named := ""
 	if s.named {
-		list.Prefix = &gpb.Path{Target: s.device}
+		named = s.device
 	}
-	s.guessed = s.optional && s.guess && s.settings.Cabling != nil && len(caps.GetSupportedModels()) == 0
-	add := func(mode gpb.SubscriptionMode, paths ...string) {
-		for _, p := range paths {
-			sub := &gpb.Subscription{Path: parsePath(p), Mode: mode}
-			if mode == gpb.SubscriptionMode_SAMPLE {
-				sub.SampleInterval = uint64(s.cfg.SampleInterval)
+	lists, asked := map[string]*gpb.SubscriptionList{}, map[string]bool{}
+	var order []string
+	for _, p := range s.presets {
+		if !p.For(caps.GetSupportedModels()) || s.silenced[p.Target] {
+			continue
+		}
+		for i := range p.Readings {
+			s.readings = append(s.readings, &p.Readings[i])
+		}
+		to := p.Target
+		if to == "" {
+			to = named
+		}
+		for i := range p.Subscribe {
+			sub := &p.Subscribe[i]
+			if asked[to+" "+sub.Path] || !s.wanted(sub, caps.GetSupportedModels()) {
+				continue
 			}
-			list.Subscription = append(list.Subscription, sub)
-		}
-	}
-	add(gpb.SubscriptionMode_ON_CHANGE, "interfaces/interface[name=*]/state/oper-status", "interfaces/interface[name=*]/state/admin-status",
-		"components/component[name=*]/state/oper-status")
-	add(gpb.SubscriptionMode_SAMPLE, "interfaces/interface[name=*]/state/counters")
-	if s.optional {
-		add(
-			gpb.SubscriptionMode_ON_CHANGE, "components/component[name=*]/state/type", "interfaces/interface[name=*]/state/transceiver",
-			"system/state/boot-time",
-		)
-		add(gpb.SubscriptionMode_SAMPLE, "components/component[name=*]/state/temperature", "components/component[name=*]/transceiver",
-			"components/component[name=*]/fan/state", "components/component[name=*]/power-supply/state")
-		if s.guessed || s.settings.Cabling != nil && supports(caps, "openconfig-lldp") {
-			// Its ages change all the time: the target knows which leaves can be told on change.
-			add(gpb.SubscriptionMode_TARGET_DEFINED, "lldp/interfaces/interface[name=*]/neighbors/neighbor[id=*]/state")
-		}
-		if supports(caps, "openconfig-network-instance") {
-			if supports(caps, "openconfig-if-ip") { // names the port of a session
-				add(
-					gpb.SubscriptionMode_ON_CHANGE,
-					"interfaces/interface[name=*]/subinterfaces/subinterface[index=*]/ipv4/addresses/address[ip=*]/state/prefix-length",
-				)
+			wire, err := sub.GNMI()
+			if err != nil {
+				continue // it was read when the preset was
 			}
-			add(
-				gpb.SubscriptionMode_ON_CHANGE,
-				"network-instances/network-instance[name=*]/protocols/protocol[name=*]/bgp/neighbors/neighbor[neighbor-address=*]/state/session-state",
-			)
+			if wire.Mode == gpb.SubscriptionMode_SAMPLE {
+				wire.SampleInterval = uint64(s.cfg.SampleInterval)
+			}
+			if lists[to] == nil {
+				lists[to] = &gpb.SubscriptionList{Mode: gpb.SubscriptionList_STREAM, Encoding: encoding(caps)}
+				if to != "" {
+					lists[to].Prefix = &gpb.Path{Target: to}
+				}
+				order = append(order, to)
+			}
+			lists[to].Subscription = append(lists[to].Subscription, wire)
+			asked[to+" "+sub.Path] = true
+			s.asked[sub.Need] = s.asked[sub.Need] || p.Target == ""
 		}
 	}
-	return &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}}
+	for i, to := range order {
+		req := &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: lists[to]}}
+		if i == 0 {
+			first = req
+		} else {
+			more = append(more, req)
+		}
+	}
+	return first, more
 }
 
-func supports(caps *gpb.CapabilityResponse, model string) bool {
-	return slices.ContainsFunc(caps.GetSupportedModels(), func(m *gpb.ModelData) bool { return m.GetName() == model })
+// wanted reports whether a target with these models is asked for a path.
+func (s *subscriber) wanted(sub *presets.Subscription, models []*gpb.ModelData) bool {
+	if s.refused[sub.Need] || sub.Cables && s.settings.Cabling == nil {
+		return false
+	}
+	for _, name := range sub.Models {
+		if slices.ContainsFunc(models, func(m *gpb.ModelData) bool { return m.GetName() == name }) {
+			continue
+		}
+		if !sub.Guess || !s.guess || len(models) > 0 {
+			return false
+		}
+		s.guessed = true
+	}
+	return true
 }
 
 func encoding(caps *gpb.CapabilityResponse) gpb.Encoding {
@@ -323,21 +275,6 @@ func encoding(caps *gpb.CapabilityResponse) gpb.Encoding {
 		}
 	}
 	return gpb.Encoding_PROTO
-}
-
-// parsePath reads "a/b[k=v]/c"; it is for the constant paths above.
-func parsePath(s string) *gpb.Path {
-	p := &gpb.Path{}
-	for part := range strings.SplitSeq(s, "/") {
-		name, key, ok := strings.Cut(strings.TrimSuffix(part, "]"), "[")
-		e := &gpb.PathElem{Name: name}
-		if ok {
-			k, v, _ := strings.Cut(key, "=")
-			e.Key = map[string]string{k: v}
-		}
-		p.Elem = append(p.Elem, e)
-	}
-	return p
 }
 
 // Evidence implements [collectors.Witness].

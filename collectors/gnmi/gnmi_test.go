@@ -4,14 +4,17 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,9 +28,12 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"auspex/collectors"
 	"auspex/collectors/collectortest"
+	"auspex/collectors/gnmi/presets"
+	"auspex/internal/gnmiclient"
 	"auspex/internal/waittest"
 	"auspex/schemas"
 )
@@ -41,14 +47,26 @@ type fake struct {
 	refuse    string // a path that it does not know
 	more      chan *gpb.SubscribeResponse
 	accepted  chan struct{} // when not nil, told of each subscription that is not refused
+	models    []string
+	basic     string // what it wants to be shown
+	asked     atomic.Int32
+	beside    map[string][]*gpb.SubscribeResponse // by the target of the prefix; nil refuses it
 }
 
 func (f *fake) Capabilities(ctx context.Context, _ *gpb.CapabilityRequest) (*gpb.CapabilityResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
+	f.asked.Add(1)
+	if got := md.Get("authorization"); f.basic != "" && (len(got) != 1 || got[0] != f.basic) {
+		return nil, status.Error(codes.Unauthenticated, "who are you")
+	}
 	if u := md.Get("username"); len(u) != 1 || u[0] != "admin" {
 		return nil, status.Error(codes.Unauthenticated, "who are you")
 	}
-	return &gpb.CapabilityResponse{SupportedEncodings: []gpb.Encoding{gpb.Encoding_JSON, gpb.Encoding_PROTO}}, nil
+	res := &gpb.CapabilityResponse{SupportedEncodings: []gpb.Encoding{gpb.Encoding_JSON, gpb.Encoding_PROTO}}
+	for _, m := range f.models {
+		res.SupportedModels = append(res.SupportedModels, &gpb.ModelData{Name: m})
+	}
+	return res, nil
 }
 
 func (f *fake) Subscribe(s grpc.BidiStreamingServer[gpb.SubscribeRequest, gpb.SubscribeResponse]) error {
@@ -64,7 +82,13 @@ func (f *fake) Subscribe(s grpc.BidiStreamingServer[gpb.SubscribeRequest, gpb.Su
 	if f.accepted != nil {
 		f.accepted <- struct{}{}
 	}
-	for _, r := range f.responses {
+	responses := f.responses
+	if to := req.GetSubscribe().GetPrefix().GetTarget(); to != "" {
+		if responses = f.beside[to]; responses == nil {
+			return status.Errorf(codes.InvalidArgument, "unknown target %s", to)
+		}
+	}
+	for _, r := range responses {
 		if err := s.Send(r); err != nil {
 			return err
 		}
@@ -290,6 +314,80 @@ func TestTargetThatRefusesOptionalPathsIsAskedForLess(t *testing.T) {
 	}
 }
 
+func told(path, text string) *gpb.SubscribeResponse {
+	return &gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: &gpb.Notification{Timestamp: 1, Update: []*gpb.Update{{
+		Path: parsePath(path), Val: &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: []byte(text)}},
+	}}}}}
+}
+
+// samples waits until so many series were told, and returns them.
+func samples(t *testing.T, rec *collectortest.Recorder, n int) (out []string) {
+	t.Helper()
+	waittest.Until(t, func() error {
+		out = nil
+		for _, line := range rec.Lines() {
+			var s collectortest.Sample
+			if json.Unmarshal([]byte(line), &s) == nil && s.Metric != "" {
+				out = append(out, fmt.Sprintf("%s %s %v %v", s.Metric, s.Part, s.Labels, s.Value))
+			}
+		}
+		slices.Sort(out)
+		if out = slices.Compact(out); len(out) < n {
+			return fmt.Errorf("only %v", out)
+		}
+		return nil
+	})
+	return out
+}
+
+// What a vendor tells beside OpenConfig's models is read from the switches that show its models, and
+// where it needs a call of its own, in one.
+func TestVendorsCounters(t *testing.T) {
+	queues := "qos/interfaces/interface[interface-id=swp1]"
+	for name, c := range map[string]struct {
+		fake *fake
+		want []string
+	}{
+		"cumulus": {&fake{models: []string{"openconfig-qos", "nvidia-if-ethernet-counters-ext"}, responses: []*gpb.SubscribeResponse{
+			told(queues+"/output/queues/queue[name=3]/state/ecn-marked-pkts", "17"),
+			told("qos", `{"interfaces":{"interface":[{"interface-id":"swp2","output":{"queues":{"queue":[{"name":"4","state":{"dropped-pkts":"9"}}]}}}]}}`),
+			told(queues+"/state/switch-priority[priority=5]/counters/in-pause-pkts", "2"),
+			told("interfaces/interface[name=swp1]/ethernet/counters/state/in-pfc3-packets", `"8"`),
+			synced(),
+		}}, []string{
+			"auspex_port_in_pfc_frames_total swp1 map[priority:3] 8",
+			"auspex_port_in_pfc_frames_total swp1 map[priority:5] 2",
+			"auspex_port_queue_dropped_packets_total swp2 map[queue:4] 9",
+			"auspex_port_queue_ecn_marked_packets_total swp1 map[queue:3] 17",
+		}},
+		"sonic": {&fake{models: []string{"sonic-db"}, responses: []*gpb.SubscribeResponse{synced()}, beside: map[string][]*gpb.SubscribeResponse{
+			"COUNTERS_DB": {
+				told("COUNTERS/Ethernet*", `{"Ethernet0":{"SAI_PORT_STAT_PFC_3_RX_PKTS":"17","SAI_PORT_STAT_IF_IN_ERRORS":"0"}}`),
+				told("COUNTERS/Ethernet*/Queues", `{"Ethernet0:1":{"SAI_QUEUE_STAT_DROPPED_PACKETS":"4"},"Ethernet0:1:periodic":{"SAI_QUEUE_STAT_X":"4"}}`),
+				synced(),
+			},
+		}}, []string{
+			"auspex_port_in_pfc_frames_total Ethernet0 map[priority:3] 17",
+			"auspex_port_queue_dropped_packets_total Ethernet0 map[queue:1] 4",
+		}},
+		"sonic without its database": {&fake{models: []string{"sonic-db"}, responses: []*gpb.SubscribeResponse{oper("Ethernet0", "UP", 1), synced()}}, []string{
+			"auspex_port_up Ethernet0 map[] 1",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec := collectortest.NewRecorder()
+			_, stop := run(t, serve(t, c.fake), collectortest.Settings(), rec)
+			got := samples(t, rec, len(c.want))
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if d := cmp.Diff(c.want, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
 func path(s string) *elems { return &elems{b: parsePath(s).Elem} }
 
 func TestPathsAreLocatedByPosition(t *testing.T) {
@@ -456,6 +554,176 @@ func TestKnownSeriesAllocateNothing(t *testing.T) {
 	if a > 0 {
 		t.Errorf("%v allocations for %d updates", a, len(n.GetUpdate()))
 	}
+}
+
+// wire is a message as it comes.
+func wire(t testing.TB, n *gpb.Notification) []byte {
+	t.Helper()
+	raw, err := proto.Marshal(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: n}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func respond(t testing.TB, st *state, raw []byte) {
+	t.Helper()
+	var r gnmiclient.Response
+	if err := r.Parse(raw); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.response(&r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bare is a state that remembers nothing.
+func newBare(t testing.TB) *state {
+	t.Helper()
+	all, err := presets.Load(presets.All())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &subscriber{cfg: *config(), device: "leaf-1", settings: collectors.Settings{Now: time.Now}, metrics: newMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler)}
+	for _, p := range all {
+		for i := range p.Readings {
+			s.readings = append(s.readings, &p.Readings[i])
+		}
+	}
+	st, err := newState(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+func TestMessagesOfKnownPathsAllocateNothing(t *testing.T) {
+	st, raw := newBare(t), wire(t, notification())
+	respond(t, st, raw)
+	a := math.Inf(1)
+	for range 5 { // what else runs in the process allocates too, now and then
+		a = min(a, testing.AllocsPerRun(20, func() { respond(t, st, raw); st.batch.Discard() }))
+	}
+	if a > 0 {
+		t.Errorf("%v allocations", a)
+	}
+}
+
+// What is looked at where it lies means what it means taken apart, in whatever order paths, prefixes,
+// kinds of values and states come.
+func TestKnownPathsMeanWhatTheyMeant(t *testing.T) {
+	lines := func(st *state) []string {
+		rec := collectortest.NewRecorder()
+		if err := st.batch.Emit(t.Context(), rec, time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		return rec.Lines()
+	}
+	paths := []string{
+		"interfaces/interface[name=E1]/state/counters/in-octets", "interfaces/interface[name=E2]/state/counters/in-octets",
+		"components/component[name=E1]/transceiver/physical-channels/channel[index=1]/state/input-power/instant",
+		"components/component[name=F]/fan/state/speed", "components/component[name=F]/state/oper-status", "system/state/boot-time",
+		"interfaces/interface[name=E1]/state/oper-status", "interfaces/interface[name=E1]/state/last-change",
+		"qos/interfaces/interface[interface-id=E1]/output/queues/queue[name=3]/state/dropped-pkts",
+		"components/component[name=E1]/transceiver/thresholds/threshold[severity=WARNING]/state/input-power-lower",
+	}
+	rng := rand.New(rand.NewPCG(7, 7)) //nolint:gosec // no secret
+	quick, slow := newBare(t), newBare(t)
+	for round := range 400 {
+		n := &gpb.Notification{Timestamp: int64(round + 1), Atomic: rng.IntN(8) == 0}
+		cut := rng.IntN(3)
+		for range 1 + rng.IntN(4) {
+			p := parsePath(paths[rng.IntN(len(paths))])
+			if n.Prefix == nil {
+				n.Prefix = &gpb.Path{Elem: p.Elem[:cut]}
+			} else if !slices.EqualFunc(n.Prefix.Elem, p.Elem[:cut], func(a, b *gpb.PathElem) bool { return proto.Equal(a, b) }) {
+				continue
+			}
+			v := &gpb.TypedValue{}
+			switch rng.IntN(6) {
+			case 0:
+				v.Value = &gpb.TypedValue_IntVal{IntVal: -rng.Int64N(1 << 40)}
+			case 1:
+				v.Value = &gpb.TypedValue_DoubleVal{DoubleVal: rng.NormFloat64()}
+			case 2:
+				v.Value = &gpb.TypedValue_StringVal{StringVal: []string{"UP", "DOWN", "ACTIVE", "12.5"}[rng.IntN(4)]}
+			case 3:
+				v.Value = &gpb.TypedValue_JsonIetfVal{JsonIetfVal: []byte(`"17"`)}
+			case 4:
+				v.Value = &gpb.TypedValue_BoolVal{BoolVal: true}
+			default:
+				v.Value = &gpb.TypedValue_UintVal{UintVal: rng.Uint64() >> 20}
+			}
+			n.Update = append(n.Update, &gpb.Update{Path: &gpb.Path{Elem: p.Elem[cut:]}, Val: v})
+		}
+		respond(t, quick, wire(t, n))
+		slow.notification(n)
+		if round%16 == 15 {
+			if d := cmp.Diff(lines(slow), lines(quick)); d != "" {
+				t.Fatalf("round %d: %s", round, d)
+			}
+		}
+	}
+	for _, c := range []func(*metrics) prometheus.Counter{
+		func(m *metrics) prometheus.Counter { return m.updates }, func(m *metrics) prometheus.Counter { return m.unmatched },
+		func(m *metrics) prometheus.Counter { return m.malformed },
+	} {
+		if a, b := testutil.ToFloat64(c(slow.s.metrics)), testutil.ToFloat64(c(quick.s.metrics)); a != b || a == 0 {
+			t.Errorf("%v and %v counted", a, b)
+		}
+	}
+	if quick.known.n == 0 {
+		t.Error("no path is known")
+	}
+}
+
+// A delete is taken with the numbers of known paths that come with it.
+func TestADeleteAmongKnownPaths(t *testing.T) {
+	st := newBare(t)
+	const neighbor = "lldp/interfaces/interface[name=E1]/neighbors/neighbor[id=1]/state"
+	n := notification()
+	n.Update = n.Update[:4]
+	respond(t, st, wire(t, n))
+	respond(t, st, wire(t, told(neighbor+"/system-name", `"gpu-1"`).GetUpdate()))
+	if len(st.cabling.ports["E1"]) != 1 {
+		t.Fatal("there is no neighbour")
+	}
+	n.Delete = []*gpb.Path{parsePath(neighbor)}
+	respond(t, st, wire(t, n))
+	if len(st.cabling.ports["E1"]) != 0 {
+		t.Error("it is still there")
+	}
+}
+
+// Cumulus Linux ignores credentials in metadata: they are shown as HTTP Basic too, once the target has
+// refused them, and a target that refuses both is not asked a third time.
+func TestATargetThatWantsHTTPBasic(t *testing.T) {
+	for name, want := range map[string]bool{"YWRtaW46c2VjcmV0": true, "b3RoZXI6c2VjcmV0": false} {
+		f := &fake{basic: "Basic " + name, responses: []*gpb.SubscribeResponse{oper("Ethernet1", "UP", 1), synced()}}
+		s, rec := collectortest.Settings(), collectortest.NewRecorder()
+		s.Secrets = secret{}
+		c, err := config().New(serve(t, f), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !want {
+			if err := c.Run(t.Context(), rec); !errors.Is(err, collectors.ErrAuth) || f.asked.Load() != 2 {
+				t.Errorf("asked %d times: %v", f.asked.Load(), err)
+			}
+			continue
+		}
+		stop := again(c, rec)
+		samples(t, rec, 1)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+type secret struct{}
+
+func (secret) Secret(context.Context, string) (user, password string, err error) {
+	return "admin", "secret", nil
 }
 
 func BenchmarkNotification(b *testing.B) {

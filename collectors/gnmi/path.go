@@ -92,13 +92,7 @@ func (e *elems) at(i int) *gpb.PathElem {
 
 // name returns the element's name, "" past the end, without the module that some put before it.
 // GetName is safe on nil.
-func (e *elems) name(i int) string {
-	name := e.at(i).GetName()
-	if _, bare, ok := strings.Cut(name, ":"); ok {
-		return bare
-	}
-	return name
-}
+func (e *elems) name(i int) string { return bare(e.at(i).GetName()) }
 
 var counters = map[string]leaf{
 	"in-octets": leafInOctets, "out-octets": leafOutOctets, "in-pkts": leafInPkts, "out-pkts": leafOutPkts, "in-errors": leafInErrors,

@@ -111,6 +111,7 @@ type state struct {
 	// subnets tells over which port a neighbour is reached.
 	subnets map[netip.Prefix]string
 	cabling cabling
+	known   known
 }
 
 func newState(ctx context.Context, s *subscriber) (*state, error) {
@@ -119,6 +120,7 @@ func newState(ctx context.Context, s *subscriber) (*state, error) {
 		memory:  collectors.NewMemory(s.settings.Cursors, Name, s.device),
 		cabling: cabling{s: s, ports: map[string]map[string]*schemas.Neighbor{}, changed: map[string]time.Time{}},
 	}
+	st.known.begin()
 	known, err := st.memory.Load(ctx)
 	if err != nil {
 		return nil, err
@@ -141,6 +143,7 @@ func (st *state) begin() {
 	st.sync = false
 	st.batch.Discard()
 	st.cabling.begin()
+	st.known.begin()
 }
 
 func (st *state) synced() { st.sync, st.cabling.sync = true, true }
@@ -210,7 +213,7 @@ func (st *state) noNumber(e *elems, v *gpb.TypedValue) {
 func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 	p := locate(e)
 	if p.leaf == leafNone {
-		st.s.metrics.unmatched.Inc()
+		st.reading(e, v, at)
 		return
 	}
 	if p.leaf < numbers {
@@ -220,7 +223,7 @@ func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 			return
 		}
 		if t := st.thing(p); t != nil {
-			st.sample(t, p, x, at)
+			st.sample(t, &p, t.refsOf(p.lane), x, at)
 		}
 		return
 	}
@@ -296,6 +299,32 @@ func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 	}
 }
 
+// reading takes a number for which a preset has a metric.
+func (st *state) reading(e *elems, v *gpb.TypedValue, at time.Time) {
+	ref := st.seriesOf(e)
+	if ref == noRef {
+		st.s.metrics.unmatched.Inc()
+		return
+	}
+	x, ok := number(v)
+	if !ok {
+		st.noNumber(e, v)
+		return
+	}
+	st.batch.Sample(ref, at, x)
+}
+
+// seriesOf is the series that a preset has for a path, or noRef.
+func (st *state) seriesOf(e *elems) collectors.Ref {
+	name := func(i int) (string, map[string]string) { return e.name(i), e.at(i).GetKey() }
+	for _, r := range st.s.readings {
+		if port, labels, ok := r.Match(e.len(), name); ok {
+			return st.batch.Series(r.Metric, schemas.KindPort, port, labels...)
+		}
+	}
+	return noRef
+}
+
 // thing returns the port or component of a place. Updates of one come together:
 // the last one is tried first.
 func (st *state) thing(p place) *thing {
@@ -319,22 +348,28 @@ func (st *state) find(m map[string]*thing, name string) *thing {
 	return t
 }
 
-func (st *state) sample(t *thing, p place, v float64, at time.Time) {
-	refs := &t.refs
-	if p.lane != "" {
-		if refs = t.lanes[p.lane]; refs == nil {
-			if len(t.lanes) > 64 {
-				return
-			}
-			refs = &[numbers]collectors.Ref{}
-			for i := range refs {
-				refs[i] = noRef
-			}
-			if t.lanes == nil {
-				t.lanes = map[string]*[numbers]collectors.Ref{}
-			}
-			t.lanes[strings.Clone(p.lane)] = refs
+// refsOf are the series of a thing, or of one of its lanes; nil is one lane too many.
+func (t *thing) refsOf(lane string) *[numbers]collectors.Ref {
+	if lane == "" {
+		return &t.refs
+	}
+	refs := t.lanes[lane]
+	if refs == nil && len(t.lanes) <= 64 {
+		refs = &[numbers]collectors.Ref{}
+		for i := range refs {
+			refs[i] = noRef
 		}
+		if t.lanes == nil {
+			t.lanes = map[string]*[numbers]collectors.Ref{}
+		}
+		t.lanes[strings.Clone(lane)] = refs
+	}
+	return refs
+}
+
+func (st *state) sample(t *thing, p *place, refs *[numbers]collectors.Ref, v float64, at time.Time) {
+	if refs == nil {
+		return
 	}
 	m := &metricsOf[p.leaf]
 	if refs[p.leaf] == noRef {

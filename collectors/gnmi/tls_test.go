@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"auspex/collectors/collectortest"
 	"auspex/internal/certtest"
 )
 
@@ -32,14 +33,13 @@ func TestWhichSwitchIsTrusted(t *testing.T) {
 		}()
 		cfg := Default()
 		cfg.TLS.TLS, cfg.Timeout = h.TLS, time.Minute
-		s := &subscriber{cfg: *cfg, device: "leaf", addr: l.Addr().String()}
-		conn, err := s.dial()
+		c, err := cfg.New(target(l.Addr().String()), collectortest.Settings())
 		if err != nil {
 			return err
 		}
-		defer func() { _ = conn.Close() }()
-		if _, err = gpb.NewGNMIClient(conn).Capabilities(t.Context(), &gpb.CapabilityRequest{}); status.Code(err) == codes.Unimplemented {
-			return nil // it was asked
+		err = c.Run(t.Context(), collectortest.NewRecorder())
+		if status.Code(err) == codes.Unimplemented { // it was asked
+			return nil
 		}
 		return err
 	})

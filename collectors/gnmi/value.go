@@ -94,14 +94,23 @@ func subtree(v *gpb.TypedValue) []byte {
 	return nil
 }
 
-// listKeys are the keys of the lists that the paths of this package pass.
-var listKeys = map[string]string{
-	"interface": "name", "component": "name", "channel": "index", "threshold": "severity", "neighbor": "neighbor-address",
-	"network-instance": "name", "protocol": "name",
+// listKeys are the keys of the lists that the paths of this package and of presets pass. Lists of one
+// name have different keys in different models.
+var listKeys = map[string][]string{
+	"interface": {"name", "interface-id"}, "component": {"name"}, "channel": {"index"}, "threshold": {"severity"},
+	"neighbor": {"neighbor-address", "id"}, "network-instance": {"name"}, "protocol": {"name"}, "queue": {"name"},
+	"switch-priority": {"priority"}, "subinterface": {"index"}, "address": {"ip"},
 }
 
-// bare is a name without the module that it stands with (RFC 7951, section 4).
-func bare(name string) string { return name[strings.LastIndexByte(name, ':')+1:] }
+// bare is a name without the module that it stands with (RFC 7951, section 4). What stands behind a
+// module begins with a letter or _ (RFC 7950, section 6.2): Ethernet68:1 is a name whole.
+func bare(name string) string {
+	i := strings.LastIndexByte(name, ':') + 1
+	if i == 0 || i == len(name) || name[i] != '_' && (name[i]|0x20 < 'a' || name[i]|0x20 > 'z') {
+		return name
+	}
+	return name[i:]
+}
 
 // below calls leaf for each leaf below a value that was told at a path. A list is told by its name
 // alone.
@@ -135,7 +144,7 @@ func walk(at []*gpb.PathElem, raw json.RawMessage, depth int, leaf func([]*gpb.P
 
 // entries walks the entries of a list, and reports whether that is one.
 func entries(at []*gpb.PathElem, name string, raw json.RawMessage, depth int, leaf func([]*gpb.PathElem, *gpb.TypedValue)) bool {
-	key, isList := listKeys[name]
+	known, isList := listKeys[name]
 	var list []map[string]json.RawMessage
 	if !isList || json.Unmarshal(raw, &list) != nil {
 		return false
@@ -145,14 +154,17 @@ func entries(at []*gpb.PathElem, name string, raw json.RawMessage, depth int, le
 		for field, v := range item {
 			entry[bare(field)] = v
 		}
-		for _, key := range []string{key, "id"} { // of LLDP
-			if v := entry[key]; v != nil && (key != "id" || name == "neighbor" && len(keys) == 0) {
-				var text string
-				if json.Unmarshal(v, &text) != nil { // a number
-					text = strings.Trim(string(v), `"`)
-				}
-				keys[key] = text
+		for _, key := range known {
+			v := entry[key]
+			if v == nil {
+				continue
 			}
+			var text string
+			if json.Unmarshal(v, &text) != nil { // a number
+				text = strings.Trim(string(v), `"`)
+			}
+			keys[key] = text
+			break
 		}
 		e := &gpb.PathElem{Name: name, Key: keys}
 		for field, v := range entry {

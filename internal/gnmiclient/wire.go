@@ -21,6 +21,7 @@ const (
 	notificationPrefix    = 2
 	notificationUpdate    = 4
 	notificationDelete    = 5
+	notificationAtomic    = 6
 
 	updatePath  = 1
 	updateValue = 3
@@ -43,6 +44,8 @@ type Response struct {
 	Timestamp int64  // nanoseconds since the epoch
 	Prefix    []byte // a Path
 	Raw       []byte // the Notification; empty is none
+	// Replaces says that the notification tells what is no more: by a delete, or as one that is atomic.
+	Replaces bool
 
 	updates int
 }
@@ -142,6 +145,8 @@ func (r *Response) parse(message []byte) error {
 			r.updates++
 			_, _, err := update(v.bytes)
 			return err
+		case n == notificationDelete && t == protowire.BytesType, n == notificationAtomic && t == protowire.VarintType && v.bits != 0:
+			r.Replaces = true
 		}
 		return nil
 	})

@@ -163,7 +163,7 @@ func (c *Conn) data(id uint32, flags byte, payload []byte) (ev Event, ok bool, e
 
 // received lets the server send again as much as came, when that is half of its window.
 func (c *Conn) received(got *uint32, id, size uint32) {
-	if *got += size; *got >= firstWindow/2 {
+	if *got += size; *got >= c.options.Window/2 {
 		c.out = appendFrame(c.out, frameWindow, 0, id, binary.BigEndian.AppendUint32(nil, *got))
 		*got = 0
 	}

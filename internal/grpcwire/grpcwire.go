@@ -91,6 +91,9 @@ type Options struct {
 	Authority  string // name of the server in each call
 	TLS        bool   // the connection is encrypted
 	MaxMessage int    // bytes
+	// Window is how many bytes a server may send of a call, and of all, before it is told that they were
+	// read. 0 is as little as HTTP/2 has; few connections that are read fast have more.
+	Window uint32
 	// Idle, where it is not nil, is called each time before the connection is waited for. It may
 	// begin calls. Its error ends the connection.
 	Idle func() error
@@ -126,7 +129,15 @@ func New(conn net.Conn, o Options) (*Conn, error) {
 	c.headers.SetMaxStringLength(maxHeaders)
 	settings := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(nil, settingPush), 0)
 	settings = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(settings, settingHeaderList), maxHeaders)
+	c.options.Window = min(max(o.Window, firstWindow), maxWindow)
+	more := c.options.Window - firstWindow
+	if more > 0 {
+		settings = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(settings, settingInitialWindow), c.options.Window)
+	}
 	c.out = appendFrame(append(c.out[:0], preface...), frameSettings, 0, 0, settings)
+	if more > 0 { // a setting is of calls alone (RFC 9113, section 6.9.2)
+		c.out = appendFrame(c.out, frameWindow, 0, 0, binary.BigEndian.AppendUint32(nil, more))
+	}
 	return c, c.flush()
 }
 

@@ -183,14 +183,19 @@ func TestAStreamIsReadWhole(t *testing.T) {
 		s.answers = append(s.answers, a, []byte{byte(n)}, nil)
 	}
 	for name, wrap := range map[string]func(net.Conn) net.Conn{
-		"a connection": func(c net.Conn) net.Conn { return c },
-		"in chunks":    func(c net.Conn) net.Conn { return &chunks{Conn: c, size: 32 << 10} },
-		"in pieces":    func(c net.Conn) net.Conn { return &chunks{Conn: c, size: 7} },
+		"a connection":     func(c net.Conn) net.Conn { return c },
+		"in chunks":        func(c net.Conn) net.Conn { return &chunks{Conn: c, size: 32 << 10} },
+		"in pieces":        func(c net.Conn) net.Conn { return &chunks{Conn: c, size: 7} },
+		"in a wide window": func(c net.Conn) net.Conn { return c },
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, conn := serve(t, s, grpc.WriteBufferSize(0))
 			idle := 0
-			c := greet(t, wrap(conn), grpcwire.Options{Idle: func() error { idle++; return nil }})
+			o := grpcwire.Options{Idle: func() error { idle++; return nil }}
+			if name == "in a wide window" {
+				o.Window = 256 << 10
+			}
+			c := greet(t, wrap(conn), o)
 			id := begin(t, c, "Subscribe", &gpb.SubscribeRequest{}, true)
 			for i := 0; i < len(s.answers); {
 				ev := next(t, c)

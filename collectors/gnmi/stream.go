@@ -1,0 +1,314 @@
+package gnmi
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"auspex/collectors"
+	"auspex/internal/gnmiclient"
+	"auspex/internal/grpcwire"
+)
+
+// Methods of gNMI (gnmi.proto).
+const (
+	methodCapabilities = "/gnmi.gNMI/Capabilities"
+	methodSubscribe    = "/gnmi.gNMI/Subscribe"
+)
+
+// window is how much of a stream is on the way, in bytes.
+const window = 1 << 20
+
+// pulse is a connection that is read in large pieces, by one goroutine, which does what is due meanwhile.
+type pulse struct {
+	net.Conn
+	piece []byte
+	every time.Duration
+	due   time.Time
+	tick  func(now time.Time) error
+}
+
+// Chunk implements [grpcwire.Chunker].
+func (p *pulse) Chunk() ([]byte, error) {
+	for {
+		if now := time.Now(); !now.Before(p.due) {
+			if err := p.tick(now); err != nil {
+				return nil, err
+			}
+			p.due = time.Now().Add(p.every)
+			if err := p.SetReadDeadline(p.due); err != nil {
+				return nil, err
+			}
+		}
+		n, err := p.Read(p.piece)
+		if n > 0 {
+			return p.piece[:n], nil // an error comes again
+		}
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, err
+		}
+	}
+}
+
+func (s *subscriber) dial(ctx context.Context) (net.Conn, error) {
+	ctx, done := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer done()
+	if s.cfg.TLS.Disabled {
+		return new(net.Dialer).DialContext(ctx, "tcp", s.addr)
+	}
+	tc, err := s.cfg.TLS.Client()
+	if err != nil {
+		return nil, err
+	}
+	tc.NextProtos = []string{"h2"} // RFC 9113, section 3.2
+	return (&tls.Dialer{Config: tc}).DialContext(ctx, "tcp", s.addr)
+}
+
+// talk is a connection to the target.
+type talk struct {
+	*subscriber
+
+	ctx     context.Context //nolint:containedctx // of the one stream that it is
+	out     collectors.Emitter
+	conn    *grpcwire.Conn
+	shown   []string // the credential, as metadata
+	message gnmiclient.Response
+	first   uint32            // the call that subscribes
+	aside   map[uint32]string // calls beside it, by number: their targets
+	request *gpb.SubscribeRequest
+
+	fresh    bool // something came since the last tick
+	ticked   time.Time
+	vain     time.Duration // for how long we listened in vain: not for how long we did not run
+	patience time.Duration
+	begun    time.Time
+	failed   error // of a tick
+}
+
+// stream reads the target until the connection breaks.
+func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
+	shown, err := gnmiclient.Shown(ctx, s.credential, s.settings.Secrets)
+	if err != nil {
+		return err
+	}
+	conn, err := s.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	t := &talk{
+		subscriber: s, ctx: ctx, out: out, shown: shown, aside: map[uint32]string{}, ticked: time.Now(), patience: s.cfg.Timeout,
+	}
+	t.conn, err = grpcwire.New(
+		&pulse{Conn: conn, piece: make([]byte, 32<<10), every: max(min(s.cfg.SampleInterval/4, time.Second), 25*time.Millisecond), tick: t.tick},
+		grpcwire.Options{Authority: s.addr, TLS: !s.cfg.TLS.Disabled, MaxMessage: s.cfg.MaxMessage, Window: window},
+	)
+	if err == nil {
+		err = t.read()
+	}
+	if t.failed != nil {
+		return t.failed
+	}
+	if ctx.Err() == nil && !t.begun.IsZero() && s.state != nil { // what came before the end is still good
+		err = errors.Join(err, s.state.flush(ctx, out))
+	}
+	return err
+}
+
+func (t *talk) read() error {
+	t.basicTried = t.basic
+	caps, err := t.capabilities()
+	if err != nil {
+		return fmt.Errorf("capabilities: %w", err)
+	}
+	request, others := t.requests(caps)
+	if request == nil {
+		return fmt.Errorf("%w: no preset of %s is for the models of this target", collectors.ErrProtocol, strings.Join(t.cfg.Presets, ", "))
+	}
+	t.state.begin()
+	t.request = request
+	// The target has Timeout for its first message, and then three intervals between messages. One that
+	// does not say when it has sent everything counts as having done so after Timeout.
+	t.begun = time.Now()
+	t.vain = 0
+	if t.first, err = t.begin(methodSubscribe, request, true); err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	for _, other := range others {
+		call, err := t.begin(methodSubscribe, other, true)
+		if err != nil {
+			return fmt.Errorf("subscribe: %w", err)
+		}
+		t.aside[call] = other.GetSubscribe().GetPrefix().GetTarget()
+	}
+	for {
+		ev, err := t.conn.Next()
+		if err == nil {
+			err = t.take(ev)
+		}
+		if err == nil && t.state.urgent() {
+			err = t.send()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (t *talk) begin(method string, m proto.Message, open bool) (uint32, error) {
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		return 0, err
+	}
+	metadata := t.shown
+	if len(t.shown) == 4 && t.basic {
+		metadata = append(metadata[:4:4], "authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(t.shown[1]+":"+t.shown[3])))
+	}
+	req := grpcwire.Request{Method: method, Metadata: metadata, Message: raw, Open: open}
+	if !open {
+		req.Timeout = t.cfg.Timeout
+	}
+	return t.conn.Begin(req)
+}
+
+// otherwise reports whether a refused credential is to be shown in the other way: some targets want it
+// as HTTP's Basic (RFC 7617), which gNMI does not know of. It is tried once, lest an account be locked.
+func (t *talk) otherwise(err error) bool {
+	if status.Code(err) != codes.Unauthenticated || len(t.shown) != 4 {
+		return false
+	}
+	if t.basicTried {
+		t.basic, t.basicTried = false, false
+		return false
+	}
+	t.basic, t.basicTried = true, true
+	t.log.Info("target does not take the credential as gNMI shows it; showing it as HTTP Basic too")
+	return true
+}
+
+// capabilities asks which models and encodings the target has; nil is a target that does not tell.
+func (t *talk) capabilities() (*gpb.CapabilityResponse, error) {
+	for {
+		call, err := t.begin(methodCapabilities, &gpb.CapabilityRequest{}, false)
+		if err != nil {
+			return nil, err
+		}
+		var caps *gpb.CapabilityResponse
+		for err == nil {
+			var ev grpcwire.Event
+			if ev, err = t.conn.Next(); err != nil {
+				return nil, err
+			}
+			switch {
+			case ev.Call != call:
+			case ev.Done == nil:
+				caps = &gpb.CapabilityResponse{}
+				if proto.Unmarshal(ev.Message, caps) != nil {
+					return nil, fmt.Errorf("%w: malformed message", collectors.ErrProtocol)
+				}
+			case ev.Done.Code() == codes.OK, ev.Done.Code() == codes.Unimplemented:
+				return caps, nil
+			default:
+				err = ev.Done.Err()
+			}
+		}
+		if !t.otherwise(err) {
+			return nil, err
+		}
+	}
+}
+
+// take reads what came of a call.
+func (t *talk) take(ev grpcwire.Event) error {
+	target, aside := t.aside[ev.Call]
+	if ev.Call != t.first && !aside {
+		return nil
+	}
+	if ev.Done != nil {
+		err := ev.Done.Err()
+		switch {
+		case err == nil:
+			return io.EOF
+		case aside && t.silence(target, err):
+			return nil
+		case !aside && t.otherwise(err):
+			t.first, err = t.begin(methodSubscribe, t.request, true)
+		}
+		return err
+	}
+	if err := t.message.Parse(ev.Message); err != nil {
+		return fmt.Errorf("%w: %w", collectors.ErrProtocol, err)
+	}
+	if !aside {
+		t.fresh = true
+		if t.message.Sync {
+			t.state.synced()
+			collectors.Contact(t.out)
+		}
+	}
+	if len(t.message.Raw) == 0 {
+		return nil
+	}
+	return t.state.response(&t.message)
+}
+
+// tick does what is due.
+func (t *talk) tick(now time.Time) error {
+	t.failed = t.due(now)
+	return t.failed
+}
+
+func (t *talk) due(now time.Time) error {
+	t.vain += min(now.Sub(t.ticked), 2*time.Second, t.patience/4)
+	t.ticked = now
+	if t.fresh {
+		t.fresh, t.vain, t.patience = false, 0, max(3*t.cfg.SampleInterval, t.cfg.Timeout)
+	}
+	if t.vain >= t.patience {
+		return fmt.Errorf("%w: no message in time", context.DeadlineExceeded)
+	}
+	if t.begun.IsZero() {
+		return nil
+	}
+	if !t.state.sync && now.Sub(t.begun) >= t.cfg.Timeout {
+		t.log.Warn("target sends updates but no sync_response")
+		t.state.synced()
+	}
+	t.state.expire(t.settings.Now())
+	return t.send()
+}
+
+// send flushes what waits. A bus that is slow slows the target down.
+func (t *talk) send() error {
+	began := time.Now()
+	t.state.cabling.tell(t.ctx, began)
+	err := t.state.flush(t.ctx, t.out)
+	if time.Since(began) > time.Second { // we did not listen meanwhile
+		t.ticked = time.Now()
+	}
+	return err
+}
+
+// silence reports whether an error ends a call beside the first alone: the target knows nothing of it.
+func (s *subscriber) silence(target string, err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
+		s.log.Info("target rejects the paths of a preset; skipping them", "of", target, "error", err)
+		s.silenced[target] = true
+		return true
+	}
+	return false
+}
