@@ -172,27 +172,35 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 	if ctx.Err() != nil {
 		return nil
 	}
+	return collectors.StatusError("gNMI of "+s.device, err)
+}
+
+// yields reports whether what a target refuses was changed, so that it is asked again: a name that it wants, or less.
+func (s *subscriber) yields(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
-		switch {
-		case !s.named && strings.Contains(status.Convert(err).Message(), "target"),
-			!s.named && strings.Contains(status.Convert(err).Message(), "prefix"):
-			s.log.Info("whoever answers wants the target's name; telling that of the device", "error", err)
-			s.named = true
-		case s.guessed:
-			s.log.Info("target rejects paths of models that it does not name; skipping them", "error", err)
-			s.guess = false
-		default:
-			for _, need := range []presets.Need{presets.Extra, presets.Usual} {
-				if s.asked[need] {
-					s.log.Info("target rejects paths that some do not know; skipping those of this need", "need", need, "error", err)
-					s.refused[need] = true
-					break
-				}
-			}
+	default:
+		return false
+	}
+	said := status.Convert(err).Message()
+	switch {
+	case !s.named && (strings.Contains(said, "target") || strings.Contains(said, "prefix")):
+		s.log.Info("whoever answers wants the target's name; telling that of the device", "error", err)
+		s.named = true
+		return true
+	case s.guessed:
+		s.log.Info("target rejects paths of models that it does not name; skipping them", "error", err)
+		s.guess = false
+		return true
+	}
+	for _, need := range []presets.Need{presets.Extra, presets.Usual} {
+		if s.asked[need] {
+			s.log.Info("target rejects paths that some do not know; skipping those of this need", "need", need, "error", err)
+			s.refused[need] = true
+			return true
 		}
 	}
-	return collectors.StatusError("gNMI of "+s.device, err)
+	return false
 }
 
 // requests are the calls to make: what the presets name for this target in one, and one more for

@@ -88,6 +88,7 @@ type talk struct {
 	first   uint32            // the call that subscribes
 	aside   map[uint32]string // calls beside it, by number: their targets
 	request *gpb.SubscribeRequest
+	caps    *gpb.CapabilityResponse
 
 	fresh    bool // something came since the last tick
 	ticked   time.Time
@@ -134,18 +135,10 @@ func (t *talk) read() error {
 	if err != nil {
 		return fmt.Errorf("capabilities: %w", err)
 	}
-	request, others := t.requests(caps)
-	if request == nil {
-		return fmt.Errorf("%w: no preset of %s is for the models of this target", collectors.ErrProtocol, strings.Join(t.cfg.Presets, ", "))
-	}
-	t.state.begin()
-	t.request = request
-	// The target has Timeout for its first message, and then three intervals between messages. One that
-	// does not say when it has sent everything counts as having done so after Timeout.
-	t.begun = time.Now()
-	t.vain = 0
-	if t.first, err = t.begin(methodSubscribe, request, true); err != nil {
-		return fmt.Errorf("subscribe: %w", err)
+	t.caps = caps
+	others, err := t.subscribe()
+	if err != nil {
+		return err
 	}
 	for _, other := range others {
 		call, err := t.begin(methodSubscribe, other, true)
@@ -166,6 +159,22 @@ func (t *talk) read() error {
 			return err
 		}
 	}
+}
+
+// subscribe begins the first call, and returns what is to be asked beside it.
+func (t *talk) subscribe() (others []*gpb.SubscribeRequest, err error) {
+	if t.request, others = t.requests(t.caps); t.request == nil {
+		return nil, fmt.Errorf("%w: no preset of %s is for the models of this target", collectors.ErrProtocol, strings.Join(t.cfg.Presets, ", "))
+	}
+	t.state.begin()
+	// The target has Timeout for its first message, and then three intervals between messages. One that
+	// does not say when it has sent everything counts as having done so after Timeout.
+	t.begun = time.Now()
+	t.vain = 0
+	if t.first, err = t.begin(methodSubscribe, t.request, true); err != nil {
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	return others, nil
 }
 
 func (t *talk) begin(method string, m proto.Message, open bool) (uint32, error) {
@@ -246,6 +255,8 @@ func (t *talk) take(ev grpcwire.Event) error {
 			return nil
 		case !aside && t.otherwise(err):
 			t.first, err = t.begin(methodSubscribe, t.request, true)
+		case !aside && t.yields(err):
+			_, err = t.subscribe() // what is asked beside goes on
 		}
 		return err
 	}
