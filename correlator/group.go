@@ -159,6 +159,11 @@ func (e *hypotheses) layout(x *solver.Cause, h *suspect, index func(*sign) int32
 		calm := e.calm(h)
 		x.Live, x.Silent = calm.live, calm.silent
 	}
+	if x.Live != nil && h.fault.Is != "" { // of a state it is asked, too, who does not show what it would
+		for c := h.fault.Own(); c < len(h.classes); c++ {
+			x.Classes[c] = solver.Class{Places: solver.Places{Parts: int(h.classes[c].n)}, Mute: int(h.classes[c].mute)}
+		}
+	}
 	var first firsts
 	for _, c := range x.Asked() {
 		r := &h.classes[c]
@@ -622,11 +627,27 @@ func (e *hypotheses) around(root *suspect, signs []*sign) *question {
 }
 
 // rivals leaves out the suspects that are hopeless beside a root, most of those of a large
-// incident: the cover would look at none of them.
+// incident: the cover would look at none of them. It does look at a state, however hopeless by itself, that a
+// cause with an incident of its own could have brought about.
 func (e *hypotheses) rivals(root *suspect, signs []*sign, suspects []*suspect) []*suspect {
 	first := func(h *suspect) bool { return h == root || h.fault.Together > 0 || slices.Contains(root.folded, h) }
 	if len(suspects) <= few {
 		return suspects
+	}
+	made := e.inGroup[:0] // states
+	for _, h := range suspects {
+		if h == root || !h.causes || !h.kept() {
+			continue
+		}
+		for i := range h.fault.Effects {
+			if f := h.fault.Effects[i].State; !slices.Contains(made, f) {
+				made = append(made, f)
+			}
+		}
+	}
+	e.inGroup = made
+	stays := func(h *suspect) bool {
+		return first(h) || h.inc != nil || h.fault.Window != propagation.NoWindow || h.fault.Is != "" && slices.Contains(made, h.fault.Is)
 	}
 	least := e.least(root, signs, suspects, first)
 	for _, s := range signs {
@@ -636,12 +657,13 @@ func (e *hypotheses) rivals(root *suspect, signs []*sign, suspects []*suspect) [
 	}
 	out := suspects[:0]
 	for _, h := range suspects {
-		if !first(h) && h.inc == nil && h.fault.Window == propagation.NoWindow && e.most(h) < least {
+		stays := stays(h)
+		if !stays && e.most(h) < least {
 			continue
 		}
 		e.count(h)
 		e.witness(h)
-		if first(h) || h.inc != nil || h.fault.Window != propagation.NoWindow || e.boundOf(h, func(s *sign) bool { return s.at0 != 0 }) >= least {
+		if stays || e.boundOf(h, func(s *sign) bool { return s.at0 != 0 }) >= least {
 			out = append(out, h)
 		}
 	}
@@ -662,54 +684,39 @@ func (e *hypotheses) most(h *suspect) float64 {
 	return total
 }
 
-// least lays out a root with its states alone and returns below which bound another suspect
-// is no rival of it; stands says which others are in the group all the same. What is laid
+// least lays out a root alone and returns below which bound another suspect is no rival of it, whatever its states
+// explain beside: that only adds to its score. stands says which suspects are in the group in any case. What is laid
 // out is kept for the next question.
 func (e *hypotheses) least(root *suspect, signs []*sign, suspects []*suspect, stands func(*suspect) bool) float64 {
 	e.classes.reset()
 	e.evidence.reset()
-	g := solver.Group{Now: e.span(e.now), Causes: e.laid[:0]}
+	g := solver.Group{Now: e.span(e.now), Causes: append(e.laid[:0], solver.Cause{})}
 	owner := make([]int32, len(signs))
 	for i, s := range signs {
 		s.at0 = int32(i + 1) //nolint:gosec // an index
-	}
-	var of solver.State
-	at, lost := solver.None, false
-	for _, h := range suspects {
-		if !stands(h) {
-			continue
-		}
-		if h.at = -1; h != root && !slices.Contains(root.folded, h) {
-			continue
-		}
-		e.count(h)
-		e.witness(h)
-		i := int32(len(g.Causes)) //nolint:gosec // an index
-		if h == root {
-			at = i
-		} else {
-			of.Folded = append(of.Folded, i)
-		}
-		lost = lost || h.dark
-		g.Causes = append(g.Causes, solver.Cause{})
-		e.layout(&g.Causes[i], h, index)
-		h.laidOut = i + 1
-	}
-	for i, s := range signs {
 		if owner[i] = solver.None; s.owner == root {
-			owner[i] = at
+			owner[i] = 0
 		}
 	}
-	if lost {
+	e.count(root)
+	e.witness(root)
+	e.layout(&g.Causes[0], root, index)
+	root.laidOut = 1
+	if root.dark {
+		for _, h := range suspects {
+			if stands(h) {
+				h.at = -1
+			}
+		}
 		g.Lost = e.blamed(nil)
+		for _, h := range suspects {
+			h.at = 0
+		}
 	}
 	g.Supply, e.laid = e.supply, g.Causes
-	least := e.cover.Least(&g, at, owner, of)
+	least := e.cover.Least(&g, 0, owner, solver.State{})
 	for _, s := range signs {
 		s.at0 = 0
-	}
-	for _, h := range suspects {
-		h.at = 0
 	}
 	return least
 }

@@ -230,8 +230,8 @@ func (s *cover) through(h int32, states []int32) (total float64) {
 // given is what a state is likelier by as one of the making of h, and whether it can be one.
 func (s *cover) given(h, y int32) (gain float64, ok bool) {
 	x, state := &s.Causes[h], &s.Causes[y]
-	if x.Effects == nil { // laid out for a bound
-		return 0, len(x.Fault.Effects) > 0
+	if x.Effects == nil {
+		return 0, false
 	}
 	for i := range x.Fault.Effects {
 		f := &x.Fault.Effects[i]
