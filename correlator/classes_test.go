@@ -103,6 +103,17 @@ func TestClassesOnManySites(t *testing.T) {
 		}
 		w.at(19, "collector", w.ID("leaf0.0"), "switch.unreachable", critical, up)
 	}, one("leaf0.0", "network.switch_failure"))
+	add("the only spine goes, and contact with all behind its leaves", func(w *site) bool { return leaves(w) && w.Spines == 1 && w.Leaves == 1 && w.Racks > 1 }, func(w *scenery) {
+		for r := range w.Racks {
+			w.at(0.3+0.1*float64(r), "gnmi", w.ID("leaf%d.0/up0", r), "port.down", failed, up)
+			for h := range w.Servers {
+				if (r+h)%5 > 0 {
+					w.at(16+1.3*float64(h)+0.3*float64(r), "collector", w.Host(r, h), "host.unreachable", critical, up)
+				}
+			}
+		}
+		w.at(20, "collector", w.ID("spine0"), "switch.unreachable", critical, up)
+	}, one("spine0", "network.switch_failure"))
 	mgmt := func(w *site) bool { return w.Mgmt > 0 }
 	add("a management switch goes, and only the controllers with it", mgmt, func(w *scenery) {
 		for h := range w.Servers {

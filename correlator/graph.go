@@ -136,7 +136,29 @@ type step struct {
 
 // keeps says whether a step stops at a node of its kind.
 func (g *graph) keeps(s step, n node) bool {
-	return !s.held || (g.up(n, s.in) != none) != s.out
+	return (!s.held || (g.up(n, s.in) != none) != s.out) && (s.op != propagation.Stub || g.stub(n))
+}
+
+// stub says whether all links of a switch to other switches lead to the same one: there is no way around that.
+func (g *graph) stub(n node) bool {
+	only := none
+	var other func(n node) bool // that some lead to another one
+	other = func(p node) bool {
+		for _, l := range [2][][]node{g.links[linkNet].out, g.links[linkNet].in} {
+			for _, to := range l[p] {
+				sw := g.server(to)
+				if sw == none || sw == n || g.kindOf(sw) != schemas.KindSwitch || sw == only {
+					continue
+				}
+				if only != none {
+					return true
+				}
+				only = sw
+			}
+		}
+		return slices.ContainsFunc(g.children[p], other)
+	}
+	return !other(n) && only != none
 }
 
 // compile lays out a way through the inventory.
@@ -893,14 +915,14 @@ var inverse = [...]propagation.Op{
 	propagation.Cools: propagation.Cooled, propagation.Cooled: propagation.Cools,
 	propagation.Net: propagation.Net, propagation.NVLink: propagation.NVLink, propagation.PCIe: propagation.PCIe,
 	propagation.Jobs: propagation.Jobs, propagation.Loose: propagation.Up,
-	propagation.Feeds: propagation.Fed, propagation.Fed: propagation.Feeds,
+	propagation.Stub: propagation.Down, propagation.Feeds: propagation.Fed, propagation.Fed: propagation.Feeds,
 }
 
 func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
 	w.b = w.b[:0]
 	for _, n := range w.a {
 		switch op {
-		case propagation.Up:
+		case propagation.Up, propagation.Stub:
 			if p := g.up(n, kind); p != none {
 				w.add(p)
 			}
@@ -950,7 +972,7 @@ func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
 
 // keep drops where a step does not stop.
 func (w *walker) keep(g *graph, s step) {
-	if s.held {
+	if s.held || s.op == propagation.Stub {
 		w.a = slices.DeleteFunc(w.a, func(n node) bool { return !g.keeps(s, n) })
 	}
 }

@@ -194,7 +194,8 @@ type Op uint8
 // or switches that a supplier powers, whether the link names them, a power supply
 // of theirs, what they stand in, or another supplier between; Jobs goes to the
 // workloads that run there; Loose goes down to the parts whose power or network
-// link the inventory lacks.
+// link the inventory lacks; Stub goes up to switches that only one other switch
+// joins to the network.
 const (
 	Up Op = iota
 	Down
@@ -209,11 +210,12 @@ const (
 	Loose
 	Feeds
 	Fed
+	Stub
 )
 
 var ops = map[string]Op{
 	"up": Up, "down": Down, "powers": Powers, "powered": Powered, "cools": Cools, "cooled": Cooled,
-	"net": Net, "nvlink": NVLink, "pcie": PCIe, "jobs": Jobs, "loose": Loose, "feeds": Feeds, "fed": Fed,
+	"net": Net, "nvlink": NVLink, "pcie": PCIe, "jobs": Jobs, "loose": Loose, "feeds": Feeds, "fed": Fed, "stub": Stub,
 }
 
 type pattern struct {
