@@ -317,7 +317,7 @@ func (e *ledger) viewDoubts(v *view, inc *incident) {
 		if cl.Derived || cl.Learned || r.n == 0 {
 			continue
 		}
-		v.mute = max(v.mute, int(r.mute-r.unread))
+		v.mute = max(v.mute, int(r.mute)-e.unreadOf(h, c))
 		shown := 0
 		for _, s := range r.signs {
 			if s.said {

@@ -136,10 +136,9 @@ func (s stamp) time() time.Time { return time.Unix(0, int64(s)).UTC() }
 
 // reach is one class of a suspect's fault: how many parts could show the sign, and which do.
 type reach struct {
-	n      int32 // once it is counted
-	mute   int32 // of them say nothing and could not
-	unread int32 // of these, on servers that nobody reads from inside
-	signs  []*sign
+	n     int32 // once it is counted
+	mute  int32 // of them say nothing and could not
+	signs []*sign
 }
 
 // darkIn returns the devices without power on which signs of a class could be heard otherwise.

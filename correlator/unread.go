@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // unread are servers that nobody reads from inside: no agent, no kernel log, no readings of their GPUs.
@@ -55,6 +56,35 @@ func (e *Engine) hearInside(ev *schemas.Event) {
 		e.contact.version++
 		e.contact.whole = e.contact.version
 	}
+}
+
+// unreadOf counts the parts of a class that say nothing since nobody reads their servers from inside.
+func (e *hypotheses) unreadOf(h *suspect, class int) (parts int) {
+	cl := &h.fault.Classes[class]
+	if len(e.unread) == 0 || h.classes[class].mute == 0 || e.model.Signs[cl.Sign].By != propagation.Host {
+		return 0
+	}
+	to := e.walk.reach(e.g, h.node, cl)
+	if len(to.nodes) <= few {
+		for _, n := range to.nodes {
+			if e.unread.is(e.g.server(n)) {
+				parts++
+			}
+		}
+	} else {
+		to.lay(e.g)
+		for i, dev := range to.devices {
+			if e.unread.is(dev) {
+				parts += int(to.parts[i])
+			}
+		}
+	}
+	for _, s := range h.classes[class].signs {
+		if s.said && e.unread.is(e.g.server(s.node)) {
+			parts--
+		}
+	}
+	return parts
 }
 
 // someMute says whether anything may be silent because it cannot speak.

@@ -290,7 +290,7 @@ func (e *hypotheses) witness(h *suspect) (others bool) {
 	var lost []node // once they are asked for
 	for c := range h.classes {
 		r, cl := &h.classes[c], &h.fault.Classes[c]
-		r.mute, r.unread = 0, 0
+		r.mute = 0
 		m := &e.model.Signs[cl.Sign]
 		inner := m.By == propagation.Host
 		if cl.Jobs || cl.Derived || m.Contact != 0 || r.n == 0 {
@@ -302,7 +302,7 @@ func (e *hypotheses) witness(h *suspect) (others bool) {
 		}
 		count := func(dev node, n int) { // n parts of dev more that are silent
 			if inner && e.unread.is(dev) {
-				r.mute, r.unread = r.mute+int32(n), r.unread+int32(n) //nolint:gosec // a number of parts
+				r.mute += int32(n) //nolint:gosec // a number of parts
 				return
 			}
 			if dev == none || dev == own {
