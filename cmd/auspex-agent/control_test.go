@@ -335,6 +335,7 @@ func TestWhatControlSaysOfResets(t *testing.T) {
 		want  control.Verdict
 		says  string
 	}{
+		{"gpu 1 set field-230 1", control.Failed, "still asks for more: gpu1: a reset of the GPU"}, // as before
 		{"gpu 1 set field-230 2", control.Failed, "still asks for more: gpu1: a reboot"},
 		{"gpu 1 set field-230 0", control.Verified, "and the agent reads it again"},
 	} {
