@@ -91,7 +91,7 @@ func serial() *big.Int {
 func writeFile(path string, data []byte, mode os.FileMode) error {
 	tmp := path + ".tmp"
 	if err := os.WriteFile(tmp, data, mode); err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+		return fmt.Errorf("write %s: %w", filepath.Base(path), errors.Join(err, os.Remove(tmp)))
 	}
 	if err := os.Chmod(tmp, mode); err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)

@@ -41,6 +41,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"auspex/internal/sim/agent"
+	"auspex/internal/sim/appendfile"
 	"auspex/internal/sim/exporter"
 	"auspex/internal/sim/fault"
 	"auspex/internal/sim/fleet"
@@ -176,7 +177,8 @@ type Planned struct {
 }
 
 // Run simulates until ctx is done. It returns nil then, and an error when the
-// directory cannot be used, a port cannot be opened or a file cannot be written.
+// directory cannot be used, a port cannot be opened or a file cannot be written;
+// it goes on while the disk is full, once it has begun.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("simulator: %w", err)
@@ -204,6 +206,8 @@ type simulator struct {
 	savedRecords uint64
 	savedJob     uint32
 	savedKube    uint64
+	unsaved      bool // the last time found no room on the disk
+	full         bool // the disk; it has been said
 
 	wg      sync.WaitGroup
 	stops   []func()
@@ -366,10 +370,8 @@ func (s *simulator) loop(ctx context.Context, led *ledger.Writer) error {
 			s.slurm.Step(now)
 			s.tink.Step(now)
 			schedule = now.Add(500 * time.Millisecond)
-			if s.due(now) {
-				if err := s.save(false); err != nil {
-					return err
-				}
+			if err := s.store(now, led); err != nil {
+				return err
 			}
 		}
 		if schedule.Before(next) {
@@ -383,6 +385,29 @@ func (s *simulator) loop(ctx context.Context, led *ledger.Writer) error {
 		// A request may have planned something earlier in the meantime.
 		timer.Reset(min(maxWait, max(time.Millisecond, time.Until(next))))
 	}
+}
+
+// store writes what a full disk has kept out, and the state if that is due. It says when the disk is
+// full and when it no longer is.
+func (s *simulator) store(now time.Time, led *ledger.Writer) error {
+	waiting, lost := s.fleet.Flush()
+	n, gone := led.Flush()
+	waiting, lost = waiting+n, lost+gone
+	if s.due(now) {
+		err := s.save(false)
+		if s.unsaved = appendfile.Full(err); err != nil && !s.unsaved {
+			return err
+		}
+	}
+	full := waiting > 0 || s.unsaved
+	if full != s.full {
+		if s.full = full; full {
+			s.cfg.Log.Error("the disk is full: what the devices say waits in memory, and the state of the fleet is not saved", "dir", s.cfg.Dir)
+		} else {
+			s.cfg.Log.Info("the disk has room again: what waited is written", "dir", s.cfg.Dir, "lost_lines", lost)
+		}
+	}
+	return nil
 }
 
 // listen opens every endpoint and returns the inventory with the addresses.

@@ -5,7 +5,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -47,16 +46,9 @@ func Run(ctx context.Context, cfg Config, l net.Listener) error {
 		addr = l.Addr().String()
 		defer func(l net.Listener) { _ = l.Close() }(l)
 	}
-	password := filepath.Join(cfg.Dir, "password")
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return fmt.Errorf("agent of %s: %w", cfg.Server, err)
-	}
-	if err := os.WriteFile(password, []byte(cfg.Password+"\n"), 0o600); err != nil {
-		return fmt.Errorf("agent of %s: %w", cfg.Server, err)
-	}
 	for told := ""; ; {
 		if up, _ := cfg.Fleet.Ready(cfg.Server); up {
-			err := cfg.once(ctx, password, l, addr)
+			err := cfg.once(ctx, l, addr)
 			switch {
 			case ctx.Err() != nil:
 				return nil
@@ -77,10 +69,20 @@ func Run(ctx context.Context, cfg Config, l net.Listener) error {
 	}
 }
 
-// once runs the agent until its server goes down.
-func (cfg *Config) once(ctx context.Context, password string, l net.Listener, addr string) error {
+// once runs the agent until its server goes down, and closes the listener.
+func (cfg *Config) once(ctx context.Context, l net.Listener, addr string) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	if l != nil {
+		defer func() { _ = l.Close() }()
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	password := filepath.Join(cfg.Dir, "password")
+	if err := os.WriteFile(password, []byte(cfg.Password+"\n"), 0o600); err != nil {
+		return err
+	}
 	kernel := &machine{fleet: cfg.Fleet, server: cfg.Server, boot: cfg.Log + kmsg.BootIDSuffix}
 	a, err := agent.NewOn(agent.Machine{
 		GPUs:     func(n nvml.Needs) agent.GPUs { return newGPUs(cfg, n) },

@@ -3,7 +3,6 @@ package fleet
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -128,19 +127,33 @@ func (f *Fleet) SetDisk(id string, gone bool) error {
 // FabricLog is the log of a server's fabric manager.
 func (f *Fleet) FabricLog(name string) string {
 	if s := f.byName[name]; s != nil {
-		return strings.TrimSuffix(s.klog.Path(), ".kmsg") + ".fabricmanager.log"
+		return s.fabricPath()
 	}
 	return ""
 }
 
+func (s *server) fabricPath() string {
+	return strings.TrimSuffix(s.klog.Path(), ".kmsg") + ".fabricmanager.log"
+}
+
 // fabric writes a line to the log of a server's fabric manager, in the zone of this machine.
 func (f *Fleet) fabric(s *server, level, text string) {
-	file, err := os.OpenFile(f.FabricLog(s.name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err == nil {
-		_, err = fmt.Fprintf(file, "[%s] [%s] [tid 841] %s\n", f.now.Local().Format("Jan 02 2006 15:04:05"), level, text)
-		err = errors.Join(err, file.Close())
+	_, err := s.fabricLog.Write(fmt.Appendf(nil, "[%s] [%s] [tid 841] %s\n", f.now.Local().Format("Jan 02 2006 15:04:05"), level, text))
+	f.fail(errors.Join(err, s.fabricLog.Rest()))
+}
+
+// Flush writes the lines of hosts that a full disk has kept out, and returns how many bytes of them
+// wait on and how many lines are lost.
+func (f *Fleet) Flush() (waiting int, lost uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.servers {
+		n, gone, err := s.klog.Flush()
+		f.fail(errors.Join(err, s.fabricLog.Flush(), s.fabricLog.Rest()))
+		m, more := s.fabricLog.Waiting()
+		waiting, lost = waiting+n+m, lost+gone+more
 	}
-	f.fail(err)
+	return waiting, lost
 }
 
 // SetFabricManager lets the fabric manager of a server die, which ends the jobs on its GPUs as its

@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"auspex/internal/sim/appendfile"
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/kmsg"
 	"auspex/internal/sim/ledger"
@@ -58,16 +60,17 @@ type server struct {
 	model  string
 	macs   []string
 
-	power device.PowerState
-	reset time.Time // when the host last got power
-	host  hostState
-	life  int // changes with each change of power: what was planned before no longer happens
-	klog  *kmsg.Log
-	bmc   device.Fault
-	board board
-	boot  device.Boot
-	limit limit
-	skew  time.Duration
+	power     device.PowerState
+	reset     time.Time // when the host last got power
+	host      hostState
+	life      int // changes with each change of power: what was planned before no longer happens
+	klog      *kmsg.Log
+	fabricLog *appendfile.File // of the fabric manager
+	bmc       device.Fault
+	board     board
+	boot      device.Boot
+	limit     limit
+	skew      time.Duration
 
 	gpus []gpu
 	psus [psuCount]psu
@@ -219,6 +222,9 @@ func (f *Fleet) newServer(rk *rack, index int, logPath string) *server {
 			energy: float64(f.rng.IntN(4e9)), replays: float64(f.rng.IntN(3)), sbeAgg: float64(f.rng.IntN(4)),
 		})
 	}
+	s.fabricLog = appendfile.New(64<<10, func() (*os.File, error) {
+		return os.OpenFile(s.fabricPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	})
 	s.board = newBoard(f.now)
 	for i := range s.gpus {
 		g := &s.gpus[i]

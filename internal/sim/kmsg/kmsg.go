@@ -15,10 +15,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"auspex/internal/sim/appendfile"
 )
 
 // BootIDSuffix is added to the path of the log to name the file with the boot id.
 const BootIDSuffix = ".boot_id"
+
+// ring is how much of a host's log waits for room on the disk, about as much as a kernel keeps.
+const ring = 256 << 10
 
 // Daemon is the facility of what system services write to /dev/kmsg; it is added
 // to a level. The kernel's own is 0.
@@ -38,7 +43,7 @@ const (
 // goroutines at the same time.
 type Log struct {
 	path   string
-	file   *os.File
+	file   *appendfile.File // nil while the host is down
 	boot   time.Time
 	bootID string
 	seq    uint64
@@ -69,15 +74,18 @@ func (l *Log) Boot(at time.Time, first uint64) error {
 		return err
 	}
 	id := newBootID()
-	if err := replace(l.path+BootIDSuffix, []byte(id+"\n")); err != nil {
-		return fmt.Errorf("write boot id: %w", err)
-	}
-	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("create kernel log: %w", err)
-	}
-	l.file, l.boot, l.bootID, l.seq = f, at, id, first
-	return nil
+	l.boot, l.bootID, l.seq = at, id, first
+	l.file = appendfile.New(ring, func() (*os.File, error) {
+		if err := replace(l.path+BootIDSuffix, []byte(id+"\n")); err != nil {
+			return nil, fmt.Errorf("write boot id: %w", err)
+		}
+		f, err := os.OpenFile(l.path, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("create kernel log: %w", err)
+		}
+		return f, nil
+	})
+	return l.file.Open()
 }
 
 // Resume goes on with the log of a boot that another process has written. It
@@ -91,17 +99,16 @@ func (l *Log) Resume(id string, at time.Time) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read boot id: %w", err)
 	}
-	data, err := os.ReadFile(l.path)
+	data, err := appendfile.Mend(l.path) // of a process that was killed
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("read kernel log: %w", err)
 	}
-	whole := bytes.LastIndexByte(data, '\n') + 1
 	var seq uint64
-	if whole > 0 {
-		last := data[bytes.LastIndexByte(data[:whole-1], '\n')+1 : whole-1]
+	if n := len(data); n > 0 {
+		last := data[bytes.LastIndexByte(data[:n-1], '\n')+1 : n-1]
 		fields := strings.SplitN(string(last), ",", 3)
 		if len(fields) < 3 {
 			return false, nil
@@ -118,19 +125,17 @@ func (l *Log) Resume(id string, at time.Time) (bool, error) {
 		}
 		id, at = now, st.ModTime()
 	}
-	if err := os.Truncate(l.path, int64(whole)); err != nil { // half a line, of a process that was killed
-		return false, fmt.Errorf("mend kernel log: %w", err)
-	}
-	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	l.boot, l.bootID, l.seq = at, id, seq
+	l.file = appendfile.New(ring, func() (*os.File, error) { return os.OpenFile(l.path, os.O_APPEND|os.O_WRONLY, 0o600) })
+	if err := l.file.Open(); err != nil {
 		return false, fmt.Errorf("open kernel log: %w", err)
 	}
-	l.file, l.boot, l.bootID, l.seq = f, at, id, seq
 	return true, nil
 }
 
 // Write appends a record and returns its sequence number. Without a running
-// host it does nothing and returns false.
+// host it does nothing and returns false; so it does, but for the number, where a
+// full disk has kept out more than a ring holds.
 func (l *Log) Write(at time.Time, priority int, text string) (seq uint64, ok bool, err error) {
 	if l.file == nil {
 		return 0, false, nil
@@ -145,21 +150,33 @@ func (l *Log) Write(at time.Time, priority int, text string) (seq uint64, ok boo
 	b = append(b, strings.ReplaceAll(text, "\n", `\x0a`)...)
 	b = append(b, '\n')
 	l.buf = b
-	if _, err := l.file.Write(b); err != nil {
+	ok, err = l.file.Write(b)
+	if err != nil {
 		return 0, false, fmt.Errorf("write kernel log: %w", err)
 	}
 	l.seq++
 	if l.also != nil {
 		l.also(at, priority, text)
 	}
-	return l.seq - 1, true, nil
+	return l.seq - 1, ok, nil
+}
+
+// Flush writes the records that a full disk has kept out, and returns how many bytes of them wait on
+// and how many records of this boot are lost.
+func (l *Log) Flush() (waiting int, lost uint64, err error) {
+	if l.file == nil {
+		return 0, 0, nil
+	}
+	err = l.file.Flush()
+	waiting, lost = l.file.Waiting()
+	return waiting, lost, err
 }
 
 // Down ends the present boot and removes the files, as the ring buffer of a
 // host is gone with its power.
 func (l *Log) Down() error {
 	if l.file != nil {
-		_ = l.file.Close()
+		l.file.Discard()
 	}
 	l.file, l.bootID = nil, ""
 	for _, p := range []string{l.path, l.path + BootIDSuffix} {
@@ -183,7 +200,7 @@ func (l *Log) Close() error {
 func replace(path string, data []byte) error {
 	tmp := path + ".tmp"
 	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return err
+		return errors.Join(err, os.Remove(tmp))
 	}
 	return os.Rename(tmp, path)
 }

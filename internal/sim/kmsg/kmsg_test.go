@@ -111,7 +111,7 @@ func TestAnotherWriterGoesOnWithABoot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := l.file.WriteString("6,9,12"); err != nil { // killed while it wrote
+	if _, err := l.file.Write([]byte("6,9,12")); err != nil { // killed while it wrote
 		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {

@@ -4,10 +4,13 @@ package ledger
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"time"
+
+	"auspex/internal/sim/appendfile"
 )
 
 // Kinds of entries.
@@ -50,16 +53,22 @@ type Entry struct {
 // Writer appends entries to a file. Its methods may be called at the same time.
 type Writer struct {
 	mu      sync.Mutex
-	file    *os.File
+	file    *appendfile.File
 	err     error
 	onEntry func(Entry)
 }
 
+// room is how much waits for room on a full disk: some 200,000 entries.
+const room = 64 << 20
+
 // Open opens the file for appending and makes it where there is none. Tell, if
 // not nil, is called with each entry and must return soon.
 func Open(path string, onEntry func(Entry)) (*Writer, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	if _, err := appendfile.Mend(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("mend ledger: %w", err)
+	}
+	f := appendfile.New(room, func() (*os.File, error) { return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) })
+	if err := f.Open(); err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
 	return &Writer{file: f, onEntry: onEntry}, nil
@@ -68,8 +77,8 @@ func Open(path string, onEntry func(Entry)) (*Writer, error) {
 // Discard returns a writer that stores nothing and only calls tell.
 func Discard(onEntry func(Entry)) *Writer { return &Writer{onEntry: onEntry} }
 
-// Write appends one entry; it is in the file when Write returns. The first
-// error is kept for [Writer.Err].
+// Write appends one entry; it is in the file when Write returns, unless the disk
+// is full. The first error is kept for [Writer.Err].
 func (w *Writer) Write(e Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,6 +95,20 @@ func (w *Writer) Write(e Entry) {
 	if w.onEntry != nil {
 		w.onEntry(e)
 	}
+}
+
+// Flush writes the entries that a full disk has kept out, and returns how many
+// bytes of them wait on and how many entries are lost.
+func (w *Writer) Flush() (waiting int, lost uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.file == nil {
+		return 0, 0
+	}
+	if err := w.file.Flush(); err != nil && w.err == nil {
+		w.err = fmt.Errorf("write ledger: %w", err)
+	}
+	return w.file.Waiting()
 }
 
 // Err returns the first error of writing, if there was one.

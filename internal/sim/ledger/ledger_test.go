@@ -3,6 +3,7 @@ package ledger
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -47,11 +48,14 @@ func TestEntriesAreAppendedAtOnceAndTold(t *testing.T) {
 }
 
 func TestAWriteThatFailsIsKept(t *testing.T) {
-	w, err := Open(filepath.Join(t.TempDir(), "ledger.jsonl"), nil)
+	path := filepath.Join(t.TempDir(), "ledger.jsonl")
+	w, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = w.file.Close()
+	if err := errors.Join(w.file.Rest(), os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
 	w.Write(Entry{Kind: KindFault})
 	if w.Err() == nil {
 		t.Error("nobody is told that the ledger has a hole")
