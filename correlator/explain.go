@@ -973,14 +973,14 @@ func (e *ledger) leafName(n node) string {
 	return name
 }
 
-// number returns the trailing number of a part's name, such as 3 of gpu3, or the name.
+// number returns the index that a part's name tells, such as 3 of gpu3 or GPU_SXM_3, or else the
+// name: the digits of an opaque id, of a bus address or of a port on a line card count nothing.
 func number(name string) any {
-	i := len(name)
-	for i > 0 && name[i-1] >= '0' && name[i-1] <= '9' {
-		i--
-	}
-	if n, err := strconv.Atoi(name[i:]); err == nil {
-		return n
+	i := strings.IndexAny(name, "0123456789")
+	if i > 0 && len(name)-i <= 3 {
+		if n, err := strconv.Atoi(name[i:]); err == nil {
+			return n
+		}
 	}
 	return name
 }

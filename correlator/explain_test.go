@@ -102,3 +102,14 @@ func TestNothingIsMissedThatCame(t *testing.T) {
 		t.Error("nothing ever contradicts a cause")
 	}
 }
+
+func TestOnlyAnIndexIsToldAsANumber(t *testing.T) {
+	for name, want := range map[string]any{
+		"gpu3": 3, "GPU_SXM_7": 7, "dimm15": 15, "Ethernet0": 0, "gpu": "gpu", "": "", "a3f572498": "a3f572498", "572498": "572498", "n3dcdc9": "n3dcdc9",
+		"0000:1b:00.0": "0000:1b:00.0", "et-0/0/3": "et-0/0/3", "g572498": "g572498",
+	} {
+		if got := number(name); got != want {
+			t.Errorf("%q: %v (%T)", name, got, got)
+		}
+	}
+}
