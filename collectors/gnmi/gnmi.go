@@ -113,12 +113,12 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	sub := &subscriber{
 		cfg: *c, device: target.ID, addr: addr, credential: target.Attrs.Get(schemas.AttrCredential), settings: s,
 		log: s.Log, metrics: newMetrics(s.Metrics), presets: known, guess: true,
-		refused: map[presets.Need]bool{}, silenced: map[string]bool{},
+		refused: map[presets.Need]bool{}, silenced: map[string]bool{}, waiting: enough, slow: tooSlow,
 	}
 	return sub, nil
 }
 
-type metrics struct{ updates, unmatched, malformed, resyncs, untold prometheus.Counter }
+type metrics struct{ updates, unmatched, malformed, coalesced, deletes, removed, resyncs, untold prometheus.Counter }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	c := func(name, help string) prometheus.Counter {
@@ -128,6 +128,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		updates:   c("updates_total", "Updates in the notifications of targets."),
 		unmatched: c("unmatched_total", "Updates of paths that the collector does not use."),
 		malformed: c("malformed_total", "Updates whose value could not be read."),
+		coalesced: c("samples_coalesced_total", "Samples left out because newer ones of their series came while the bus was slow."),
+		deletes:   c("deletes_total", "Paths that targets say are no more."),
+		removed:   c("removed_total", "Ports, components and sessions that targets removed."),
 		untold:    c("neighbors_untold_total", "Times that neighbours of ports could not be held against the inventory; it is tried again."),
 		resyncs:   c("resyncs_total", "Streams that began after another had ended; states in between were missed."),
 	}
@@ -153,6 +156,9 @@ type subscriber struct {
 	named      bool            // say the target's name: it may be one of many behind an address
 	garbled    bool            // a value that is no number was told
 	runs       int
+	onChange   []*gpb.Path   // paths that are not sampled: each update of what is below tells a change
+	waiting    int           // samples that are sent, or thinned
+	slow       time.Duration // for how long a bus is waited for before that
 	state      *state
 }
 
@@ -206,7 +212,7 @@ func (s *subscriber) yields(err error) bool {
 // requests are the calls to make: what the presets name for this target in one, and one more for
 // each preset with a target of its own.
 func (s *subscriber) requests(caps *gpb.CapabilityResponse) (first *gpb.SubscribeRequest, more []*gpb.SubscribeRequest) {
-	s.guessed, s.readings, s.asked = false, nil, map[presets.Need]bool{}
+	s.guessed, s.readings, s.asked, s.onChange = false, nil, map[presets.Need]bool{}, nil
 	named := ""
 	if s.named {
 		named = s.device
@@ -235,6 +241,8 @@ func (s *subscriber) requests(caps *gpb.CapabilityResponse) (first *gpb.Subscrib
 			}
 			if wire.Mode == gpb.SubscriptionMode_SAMPLE {
 				wire.SampleInterval = uint64(s.cfg.SampleInterval)
+			} else {
+				s.onChange = append(s.onChange, wire.GetPath())
 			}
 			if lists[to] == nil {
 				lists[to] = &gpb.SubscriptionList{Mode: gpb.SubscriptionList_STREAM, Encoding: encoding(caps)}
@@ -257,6 +265,11 @@ func (s *subscriber) requests(caps *gpb.CapabilityResponse) (first *gpb.Subscrib
 		}
 	}
 	return first, more
+}
+
+// changes reports whether an update of a path tells a change, and not what is sampled.
+func (s *subscriber) changes(e *elems) bool {
+	return slices.ContainsFunc(s.onChange, func(p *gpb.Path) bool { return e.below(p) })
 }
 
 // wanted reports whether a target with these models is asked for a path.

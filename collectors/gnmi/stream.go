@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
@@ -38,27 +39,47 @@ type pulse struct {
 	every time.Duration
 	due   time.Time
 	tick  func(now time.Time) error
+	rang  func() error
+	armed bool // the read ends when something is due
+	rung  atomic.Bool
+}
+
+// ring has rang called by the goroutine that reads. Any other may ring.
+func (p *pulse) ring() {
+	p.rung.Store(true)
+	_ = p.SetReadDeadline(time.Unix(1, 0)) // a connection that is closed has nobody to wake
 }
 
 // Chunk implements [grpcwire.Chunker].
 func (p *pulse) Chunk() ([]byte, error) {
 	for {
+		if p.rung.Swap(false) {
+			if err := p.rang(); err != nil {
+				return nil, err
+			}
+		}
 		if now := time.Now(); !now.Before(p.due) {
 			if err := p.tick(now); err != nil {
 				return nil, err
 			}
-			p.due = time.Now().Add(p.every)
+			p.due, p.armed = time.Now().Add(p.every), false
+		}
+		if !p.armed {
 			if err := p.SetReadDeadline(p.due); err != nil {
 				return nil, err
+			}
+			if p.armed = true; p.rung.Load() { // between the two, this deadline may have taken the place of the bell's
+				continue
 			}
 		}
 		n, err := p.Read(p.piece)
 		if n > 0 {
 			return p.piece[:n], nil // an error comes again
 		}
-		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if !errors.Is(err, os.ErrDeadlineExceeded) && err != nil {
 			return nil, err
 		}
+		p.armed = false
 	}
 }
 
@@ -82,6 +103,7 @@ type talk struct {
 
 	ctx     context.Context //nolint:containedctx // of the one stream that it is
 	out     collectors.Emitter
+	pulse   *pulse
 	conn    *grpcwire.Conn
 	shown   []string // the credential, as metadata
 	message gnmiclient.Response
@@ -113,20 +135,26 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 	t := &talk{
 		subscriber: s, ctx: ctx, out: out, shown: shown, aside: map[uint32]string{}, ticked: time.Now(), patience: s.cfg.Timeout,
 	}
-	t.conn, err = grpcwire.New(
-		&pulse{Conn: conn, piece: make([]byte, 32<<10), every: max(min(s.cfg.SampleInterval/4, time.Second), 25*time.Millisecond), tick: t.tick},
-		grpcwire.Options{Authority: s.addr, TLS: !s.cfg.TLS.Disabled, MaxMessage: s.cfg.MaxMessage, Window: window},
-	)
+	t.pulse = &pulse{
+		Conn: conn, piece: make([]byte, 32<<10), every: max(min(s.cfg.SampleInterval/4, time.Second), 25*time.Millisecond), tick: t.tick, rang: t.rang,
+	}
+	t.conn, err = grpcwire.New(t.pulse, grpcwire.Options{Authority: s.addr, TLS: !s.cfg.TLS.Disabled, MaxMessage: s.cfg.MaxMessage, Window: window})
 	if err == nil {
 		err = t.read()
 	}
+	st := s.state
+	if st == nil { // what was sent was not taken
+		return err
+	}
+	sent := st.settle()
 	if t.failed != nil {
-		return t.failed
+		return errors.Join(t.failed, sent)
 	}
-	if ctx.Err() == nil && !t.begun.IsZero() && s.state != nil { // what came before the end is still good
-		err = errors.Join(err, s.state.flush(ctx, out))
+	if sent == nil && ctx.Err() == nil && !t.begun.IsZero() { // what came before the end is still good
+		st.hand(ctx, out, nil)
+		sent = st.settle()
 	}
-	return err
+	return errors.Join(err, sent)
 }
 
 func (t *talk) read() error {
@@ -153,7 +181,7 @@ func (t *talk) read() error {
 			err = t.take(ev)
 		}
 		if err == nil && t.state.urgent() {
-			err = t.send()
+			err = t.flush()
 		}
 		if err != nil {
 			return err
@@ -282,6 +310,14 @@ func (t *talk) tick(now time.Time) error {
 	return t.failed
 }
 
+// rang goes on when what was under way to the bus has come to an end.
+func (t *talk) rang() error {
+	if t.failed = t.state.sent(); t.failed == nil && (t.state.owed || t.state.urgent()) {
+		t.failed = t.flush()
+	}
+	return t.failed
+}
+
 func (t *talk) due(now time.Time) error {
 	t.vain += min(now.Sub(t.ticked), 2*time.Second, t.patience/4)
 	t.ticked = now
@@ -299,15 +335,19 @@ func (t *talk) due(now time.Time) error {
 		t.state.synced()
 	}
 	t.state.expire(t.settings.Now())
-	return t.send()
-}
-
-// send flushes what waits. A bus that is slow slows the target down.
-func (t *talk) send() error {
 	began := time.Now()
 	t.state.cabling.tell(t.ctx, began)
-	err := t.state.flush(t.ctx, t.out)
 	if time.Since(began) > time.Second { // we did not listen meanwhile
+		t.ticked = time.Now()
+	}
+	return t.flush()
+}
+
+// flush sends what waits. A bus that is slow slows the target down, until samples make room for newer ones.
+func (t *talk) flush() error {
+	began := time.Now()
+	err := t.state.flush(t.ctx, t.out, t.pulse.ring)
+	if time.Since(began) > time.Second { // as above
 		t.ticked = time.Now()
 	}
 	return err
