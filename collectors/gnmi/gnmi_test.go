@@ -38,9 +38,13 @@ import (
 	"auspex/schemas"
 )
 
-// The servers of openconfig log by glog, which starts a goroutine by itself.
+// The servers of openconfig log by glog, which starts a goroutine by itself, and the fake agent waits for another poll of
+// a client that has gone.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+	goleak.VerifyTestMain(
+		m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
+		goleak.IgnoreTopFunction("github.com/openconfig/gnmi/testing/fake/gnmi.(*Client).processQueue"),
+	)
 }
 
 // fake answers every subscription with recorded responses and then waits.

@@ -62,7 +62,9 @@ func (st *state) anew(t *thing) {
 }
 
 // whole reports whether a path names all of a thing that stands at its second element, or all of its state.
-func whole(e *elems) bool { return e.len() <= 2 || e.len() == 3 && (e.name(2) == "state" || e.name(2) == "*") }
+func whole(e *elems) bool {
+	return e.len() <= 2 || e.len() == 3 && (e.name(2) == "state" || e.name(2) == "*")
+}
 
 func (st *state) portGone(e *elems, name string, at time.Time) {
 	switch {
@@ -138,6 +140,9 @@ func (st *state) removePort(name string, at time.Time) {
 	st.s.metrics.removed.Inc()
 }
 
+// removedOper is the state of a supply or a fan that was pulled out.
+const removedOper = "REMOVED"
+
 func (st *state) partGone(e *elems, name string, at time.Time) {
 	for _, t := range st.parts {
 		if name != "" && t.name != name {
@@ -151,7 +156,7 @@ func (st *state) partGone(e *elems, name string, at time.Time) {
 			st.s.metrics.removed.Inc()
 			st.anew(t)
 			if st.class(t) != "" && t.oper != "" {
-				t.oper = "REMOVED"
+				t.oper = removedOper
 				st.part(t, at)
 				return
 			}
@@ -223,6 +228,15 @@ func (r *replacing) saw(p place) {
 	of[p.name][p.leaf] = true
 }
 
+func hasState(told map[string]map[leaf]bool, l leaf) bool {
+	for _, of := range told {
+		if of[l] {
+			return true
+		}
+	}
+	return false
+}
+
 // related reports whether one of two paths leads to what is at or below the other.
 func related(a, b *elems) bool {
 	for i := range min(a.len(), b.len()) {
@@ -239,10 +253,11 @@ func related(a, b *elems) bool {
 }
 
 // replace begins a notification that tells all below a path, and returns what ends it: what it did not tell
-// there is no more.
-func (st *state) replace(e *elems, at time.Time) (end func()) {
+// there is no more. What is polled may fail in part: an answer without any state of a kind tells nothing of it.
+func (st *state) replace(e *elems, at time.Time, polled bool) (end func()) {
 	st.cabling.replace(e)
-	if st.replacing == nil {
+	outer := st.replacing
+	if outer == nil {
 		st.replacing = &replacing{map[string]map[leaf]bool{}, map[string]map[leaf]bool{}, map[string]bool{}}
 	}
 	told := st.replacing
@@ -252,13 +267,14 @@ func (st *state) replace(e *elems, at time.Time) (end func()) {
 	root := e.len() == 0
 	return func() {
 		st.cabling.replaced()
-		st.replacing = nil
-		if root || e.name(0) == "interfaces" && whole(e) {
+		st.replacing = outer
+		if root && (!polled || hasState(told.ports, leafOperStatus)) || e.name(0) == "interfaces" && whole(e) {
 			for name, t := range st.ports {
 				if only := e.at(1).GetKey()["name"]; only != "" && only != "*" && only != name {
 					continue
 				}
 				switch {
+				case t.oper == "": // its numbers alone
 				case told.ports[name] == nil:
 					st.removePort(name, at)
 				case !told.ports[name][leafOperStatus]:
@@ -266,17 +282,17 @@ func (st *state) replace(e *elems, at time.Time) (end func()) {
 				}
 			}
 		}
-		if root || e.name(0) == "components" && whole(e) {
-			for name := range st.parts {
+		if root && (!polled || hasState(told.parts, leafComponentOper)) || e.name(0) == "components" && whole(e) {
+			for name, t := range st.parts {
 				if only := e.at(1).GetKey()["name"]; only != "" && only != "*" && only != name {
 					continue
 				}
-				if told.parts[name] == nil {
+				if told.parts[name] == nil && t.oper != "" && t.oper != removedOper {
 					st.partGone(&elems{}, name, at)
 				}
 			}
 		}
-		if root || e.name(0) == "network-instances" && e.len() == 1 {
+		if root && (!polled || len(told.sessions) > 0) || e.name(0) == "network-instances" && e.len() == 1 {
 			for neighbor := range st.mem.BGP {
 				if !told.sessions[neighbor] {
 					st.sessionGone(neighbor, at)

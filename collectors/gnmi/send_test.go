@@ -196,7 +196,6 @@ func TestStatesThatTheBusDoesNotTakeHoldTheTargetUp(t *testing.T) {
 	}
 }
 
-
 // A sample that may be thinned and one that may not keep their order and their times.
 func TestABatchThatIsCoalescedKeepsTheNewest(t *testing.T) {
 	b := collectors.NewBatch("leaf-1", Name)

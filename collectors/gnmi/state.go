@@ -145,7 +145,7 @@ func newState(ctx context.Context, s *subscriber) (*state, error) {
 }
 
 func (st *state) begin() {
-	st.sync = false // what waits is still good
+	st.sync, st.replacing = false, nil // what waits is still good
 	st.cabling.begin()
 	st.known.begin()
 }
@@ -162,13 +162,13 @@ func (st *state) notification(n *gpb.Notification) {
 		st.s.metrics.deletes.Inc()
 		gone := elems{prefix, path.GetElem()}
 		if slices.ContainsFunc(n.GetUpdate(), func(u *gpb.Update) bool { return related(&gone, &elems{prefix, u.GetPath().GetElem()}) }) {
-			defer st.replace(&gone, at)() // deletes come before updates (section 2.1)
+			defer st.replace(&gone, at, false)() // deletes come before updates (section 2.1)
 			continue
 		}
 		st.gone(&gone, at)
 	}
 	if n.GetAtomic() {
-		defer st.replace(&elems{prefix, nil}, at)()
+		defer st.replace(&elems{prefix, nil}, at, false)()
 	}
 	for _, u := range n.GetUpdate() {
 		st.s.metrics.updates.Inc()

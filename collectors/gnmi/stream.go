@@ -110,7 +110,10 @@ type talk struct {
 	first   uint32            // the call that subscribes
 	aside   map[uint32]string // calls beside it, by number: their targets
 	request *gpb.SubscribeRequest
-	caps    *gpb.CapabilityResponse
+	others  []*gpb.SubscribeRequest // asked beside it
+	next    time.Time               // when it is asked again, where it is no stream
+	heard   bool                    // it has answered
+	ends    func()                  // of the answer that comes, where it is no stream
 
 	fresh    bool // something came since the last tick
 	ticked   time.Time
@@ -163,17 +166,12 @@ func (t *talk) read() error {
 	if err != nil {
 		return fmt.Errorf("capabilities: %w", err)
 	}
-	t.caps = caps
-	others, err := t.subscribe()
-	if err != nil {
+	t.remembers(caps)
+	if err := t.subscribe(); err != nil {
 		return err
 	}
-	for _, other := range others {
-		call, err := t.begin(methodSubscribe, other, true)
-		if err != nil {
-			return fmt.Errorf("subscribe: %w", err)
-		}
-		t.aside[call] = other.GetSubscribe().GetPrefix().GetTarget()
+	if err := t.beside(); err != nil {
+		return err
 	}
 	for {
 		ev, err := t.conn.Next()
@@ -189,10 +187,10 @@ func (t *talk) read() error {
 	}
 }
 
-// subscribe begins the first call, and returns what is to be asked beside it.
-func (t *talk) subscribe() (others []*gpb.SubscribeRequest, err error) {
-	if t.request, others = t.requests(t.caps); t.request == nil {
-		return nil, fmt.Errorf("%w: no preset of %s is for the models of this target", collectors.ErrProtocol, strings.Join(t.cfg.Presets, ", "))
+// subscribe begins the first call.
+func (t *talk) subscribe() (err error) {
+	if t.request, t.others = t.requests(t.caps); t.request == nil {
+		return fmt.Errorf("%w: no preset of %s is for the models of this target", collectors.ErrProtocol, strings.Join(t.cfg.Presets, ", "))
 	}
 	t.state.begin()
 	// The target has Timeout for its first message, and then three intervals between messages. One that
@@ -200,9 +198,100 @@ func (t *talk) subscribe() (others []*gpb.SubscribeRequest, err error) {
 	t.begun = time.Now()
 	t.vain = 0
 	if t.first, err = t.begin(methodSubscribe, t.request, true); err != nil {
-		return nil, fmt.Errorf("subscribe: %w", err)
+		return fmt.Errorf("subscribe: %w", err)
 	}
-	return others, nil
+	t.heard, t.ends = false, nil
+	switch t.mode {
+	case gpb.SubscriptionList_POLL: // some answer when they are asked to be polled, others wait for the first poll
+		t.next = t.begun.Add(min(t.cfg.SampleInterval, t.cfg.Timeout/4))
+		t.answers()
+	case gpb.SubscriptionList_ONCE:
+		t.next = t.begun.Add(t.cfg.SampleInterval)
+		t.answers()
+	default:
+	}
+	return nil
+}
+
+// beside begins the calls beside the first.
+func (t *talk) beside() error {
+	for _, other := range t.others {
+		to := other.GetSubscribe().GetPrefix().GetTarget()
+		if t.silenced[to] {
+			continue
+		}
+		call, err := t.begin(methodSubscribe, other, true)
+		if err != nil {
+			return fmt.Errorf("subscribe: %w", err)
+		}
+		t.aside[call] = to
+	}
+	return nil
+}
+
+// answers begins an answer that tells all that there is: what it does not, is no more. A gateway may not know all yet.
+func (t *talk) answers() {
+	if end := t.state.replace(&elems{}, t.settings.Now(), true); !t.named {
+		t.ends = end
+	} else {
+		t.ends = func() { t.state.replacing = nil }
+	}
+}
+
+// answered ends it.
+func (t *talk) answered() {
+	t.state.synced()
+	collectors.Contact(t.out)
+	if t.ends != nil {
+		t.ends()
+		t.ends = nil
+	}
+}
+
+// ask asks a target again that has no stream. One that still answers is left to do so.
+func (t *talk) ask(now time.Time) error {
+	if t.mode == gpb.SubscriptionList_STREAM || now.Before(t.next) {
+		return nil
+	}
+	if regular := t.begun.Add(t.cfg.SampleInterval); t.heard && t.next.Before(regular) { // it needed no first poll
+		t.next = regular
+		return nil
+	}
+	if late := now.Sub(t.next) / t.cfg.SampleInterval; late > 0 {
+		t.next = t.next.Add(late * t.cfg.SampleInterval)
+		collectors.Skipped(t.out, int(late))
+	}
+	t.next = t.next.Add(t.cfg.SampleInterval)
+	if t.ends != nil && (t.heard || t.mode == gpb.SubscriptionList_ONCE) {
+		collectors.Skipped(t.out, 1)
+		return nil
+	}
+	if t.ends == nil {
+		t.answers()
+	}
+	if t.mode == gpb.SubscriptionList_POLL {
+		raw, err := proto.Marshal(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}})
+		if err != nil {
+			return err
+		}
+		for call := range t.aside {
+			if err := t.conn.Send(call, raw); err != nil {
+				return fmt.Errorf("poll: %w", err)
+			}
+		}
+		if err := t.conn.Send(t.first, raw); err != nil {
+			return fmt.Errorf("poll: %w", err)
+		}
+		return nil
+	}
+	var err error
+	if t.first, err = t.begin(methodSubscribe, t.request, true); err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	if len(t.aside) > 0 { // still answers
+		return nil
+	}
+	return t.beside()
 }
 
 func (t *talk) begin(method string, m proto.Message, open bool) (uint32, error) {
@@ -277,25 +366,35 @@ func (t *talk) take(ev grpcwire.Event) error {
 	if ev.Done != nil {
 		err := ev.Done.Err()
 		switch {
+		case err == nil && t.mode == gpb.SubscriptionList_ONCE:
+			if !aside {
+				t.answered()
+			}
 		case err == nil:
 			return io.EOF
 		case aside && t.silence(target, err):
-			return nil
+			err = nil
 		case !aside && t.otherwise(err):
 			t.first, err = t.begin(methodSubscribe, t.request, true)
+		case !aside && t.fallsBack(err, true):
+			err = t.anew()
 		case !aside && t.yields(err):
-			_, err = t.subscribe() // what is asked beside goes on
+			err = t.subscribe() // what is asked beside goes on
+		case !aside && t.fallsBack(err, false):
+			err = t.anew()
 		}
-		return err
+		if delete(t.aside, ev.Call); err != nil {
+			return err
+		}
+		return nil
 	}
 	if err := t.message.Parse(ev.Message); err != nil {
 		return fmt.Errorf("%w: %w", collectors.ErrProtocol, err)
 	}
 	if !aside {
-		t.fresh = true
+		t.fresh, t.heard = true, true
 		if t.message.Sync {
-			t.state.synced()
-			collectors.Contact(t.out)
+			t.answered()
 		}
 	}
 	if len(t.message.Raw) == 0 {
@@ -335,6 +434,9 @@ func (t *talk) due(now time.Time) error {
 		t.state.synced()
 	}
 	t.state.expire(t.settings.Now())
+	if err := t.ask(now); err != nil {
+		return err
+	}
 	began := time.Now()
 	t.state.cabling.tell(t.ctx, began)
 	if time.Since(began) > time.Second { // we did not listen meanwhile
@@ -351,6 +453,15 @@ func (t *talk) flush() error {
 		t.ticked = time.Now()
 	}
 	return err
+}
+
+// anew subscribes in another mode.
+func (t *talk) anew() error {
+	clear(t.aside) // what comes of them is not taken any more
+	if err := t.subscribe(); err != nil {
+		return err
+	}
+	return t.beside()
 }
 
 // silence reports whether an error ends a call beside the first alone: the target knows nothing of it.
