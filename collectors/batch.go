@@ -23,6 +23,8 @@ type Batch struct {
 	symbols map[string]uint32
 	series  map[seriesKey]Ref
 	refused int
+	every   map[Ref]bool // see Every
+	newest  []bool       // of Coalesce, by Ref
 
 	bounds  map[boundKey]Ref // the series of thresholds
 	named   map[namedBound]Ref
@@ -99,6 +101,55 @@ func (b *Batch) Sample(ref Ref, t time.Time, v float64) {
 	b.samples.Ref = append(b.samples.Ref, uint32(ref))
 	b.samples.Delta = append(b.samples.Delta, ns-b.samples.BaseTime)
 	b.samples.Value = append(b.samples.Value, v)
+}
+
+// Every says that each sample of a series tells a change: [Batch.Coalesce] leaves none out.
+func (b *Batch) Every(ref Ref) {
+	if b.every == nil {
+		b.every = map[Ref]bool{}
+	}
+	b.every[ref] = true
+}
+
+// Coalesce leaves out the samples after which another of the same series waits, and returns how many
+// those were. Events, and samples of series that are marked by [Batch.Every], all stay.
+func (b *Batch) Coalesce() (left int) {
+	s := &b.samples
+	b.newest = slices.Grow(b.newest[:0], len(s.Series))[:len(s.Series)]
+	clear(b.newest)
+	at := len(s.Ref)
+	for i := at - 1; i >= 0; i-- {
+		ref := s.Ref[i]
+		if b.newest[ref] && !b.every[Ref(ref)] {
+			left++
+			continue
+		}
+		b.newest[ref] = true
+		at--
+		s.Ref[at], s.Delta[at], s.Value[at] = ref, s.Delta[i], s.Value[i]
+	}
+	s.Ref, s.Delta, s.Value = slices.Delete(s.Ref, 0, at), slices.Delete(s.Delta, 0, at), slices.Delete(s.Value, 0, at)
+	return left
+}
+
+// Hand moves what waits into another batch, for one who emits it while this one gathers more. To is a batch
+// that was handed over before and has been emitted; nil makes one. Its series are those of this one.
+// Thresholds in it count as sent: who cannot emit it starts over with a new batch.
+func (b *Batch) Hand(to *Batch) *Batch {
+	if to == nil {
+		to = &Batch{}
+		to.wire.Device, to.wire.Collector = b.wire.Device, b.wire.Collector
+	}
+	b.settle(true)
+	s, t := &b.samples, &to.samples
+	t.Symbols, t.Series, t.BaseTime = s.Symbols, s.Series, s.BaseTime // those to come are behind what it sees of them
+	t.Ref, s.Ref = s.Ref, t.Ref[:0]
+	t.Delta, s.Delta = s.Delta, t.Delta[:0]
+	t.Value, s.Value = s.Value, t.Value[:0]
+	to.wire.Events, b.wire.Events = b.wire.Events, to.wire.Events[:0]
+	to.wire.Gpus, b.wire.Gpus = b.wire.Gpus, nil
+	to.refused, b.refused = b.refused, 0
+	return to
 }
 
 // Event adds an event.

@@ -31,7 +31,8 @@ func Contact(out Emitter) {
 	}
 }
 
-func skipped(out Emitter, n int) {
+// Skipped tells the runner of readings that were left out because the one before took too long.
+func Skipped(out Emitter, n int) {
 	if c, ok := out.(interface{ skipped(n int) }); ok {
 		c.skipped(n)
 	}

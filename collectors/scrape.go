@@ -70,7 +70,7 @@ func (s *scraper) Run(ctx context.Context, out Emitter) error {
 			if late := time.Since(next); late > 0 {
 				n := late/s.every + 1
 				next = next.Add(n * s.every)
-				skipped(out, int(n))
+				Skipped(out, int(n))
 			}
 			due = next.Add(s.shift())
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"auspex/collectors"
 	"auspex/collectors/gnmi/presets"
@@ -45,6 +46,8 @@ type TLS struct {
 type Config struct {
 	// SampleInterval is the period of counters and sensors.
 	SampleInterval time.Duration `yaml:"sample_interval"`
+	// Mode is stream, poll or once. A target that refuses streams is polled, and one that refuses polls is asked once at each interval.
+	Mode string `yaml:"mode"`
 	// Presets say what switches are asked. Those of a vendor apply to switches that show its models.
 	Presets []string `yaml:"presets"`
 	// Timeout bounds dialling and the first answer.
@@ -60,7 +63,7 @@ type Config struct {
 // Default returns the defaults.
 func Default() *Config {
 	return &Config{
-		SampleInterval: 10 * time.Second, Presets: presets.All(), Timeout: 10 * time.Second, FlapTransitions: 4, FlapWindow: 5 * time.Minute, MaxMessage: 16 << 20,
+		SampleInterval: 10 * time.Second, Mode: "stream", Presets: presets.All(), Timeout: 10 * time.Second, FlapTransitions: 4, FlapWindow: 5 * time.Minute, MaxMessage: 16 << 20,
 	}
 }
 
@@ -69,6 +72,8 @@ func (c *Config) Validate() error {
 	switch {
 	case c.SampleInterval < 100*time.Millisecond:
 		return errors.New("sample_interval must be at least 100ms")
+	case modes[c.Mode] == nil:
+		return fmt.Errorf("mode is stream, poll or once, not %q", c.Mode)
 	case c.Timeout <= 0:
 		return errors.New("timeout must be positive")
 	case c.FlapTransitions < 2 || c.FlapTransitions > 1000:
@@ -84,6 +89,10 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("presets: %w", err)
 	}
 	return nil
+}
+
+var modes = map[string]*gpb.SubscriptionList_Mode{
+	"stream": gpb.SubscriptionList_STREAM.Enum(), "poll": gpb.SubscriptionList_POLL.Enum(), "once": gpb.SubscriptionList_ONCE.Enum(),
 }
 
 // Targets implements [collectors.Config].
@@ -112,13 +121,13 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	}
 	sub := &subscriber{
 		cfg: *c, device: target.ID, addr: addr, credential: target.Attrs.Get(schemas.AttrCredential), settings: s,
-		log: s.Log, metrics: newMetrics(s.Metrics), presets: known, guess: true,
-		refused: map[presets.Need]bool{}, silenced: map[string]bool{},
+		log: s.Log, metrics: newMetrics(s.Metrics), presets: known, guess: true, mode: *modes[c.Mode],
+		refused: map[presets.Need]bool{}, silenced: map[string]bool{}, waiting: enough, slow: tooSlow,
 	}
 	return sub, nil
 }
 
-type metrics struct{ updates, unmatched, malformed, resyncs, untold prometheus.Counter }
+type metrics struct{ updates, unmatched, malformed, coalesced, deletes, removed, fallbacks, resyncs, untold prometheus.Counter }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	c := func(name, help string) prometheus.Counter {
@@ -128,6 +137,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		updates:   c("updates_total", "Updates in the notifications of targets."),
 		unmatched: c("unmatched_total", "Updates of paths that the collector does not use."),
 		malformed: c("malformed_total", "Updates whose value could not be read."),
+		coalesced: c("samples_coalesced_total", "Samples left out because newer ones of their series came while the bus was slow."),
+		deletes:   c("deletes_total", "Paths that targets say are no more."),
+		removed:   c("removed_total", "Ports, components and sessions that targets removed."),
+		fallbacks: c("fallbacks_total", "Times that a target refused streams, or polls, and was asked otherwise."),
 		untold:    c("neighbors_untold_total", "Times that neighbours of ports could not be held against the inventory; it is tried again."),
 		resyncs:   c("resyncs_total", "Streams that began after another had ended; states in between were missed."),
 	}
@@ -150,9 +163,15 @@ type subscriber struct {
 	guessed    bool            // that was asked
 	basic      bool            // show the credential as HTTP Basic too
 	basicTried bool            // in this run
-	named      bool            // say the target's name: it may be one of many behind an address
-	garbled    bool            // a value that is no number was told
+	mode       gpb.SubscriptionList_Mode
+	modeOf     *gpb.CapabilityResponse // of whom that was found out, where it is not the configured one
+	named      bool                    // say the target's name: it may be one of many behind an address
+	garbled    bool                    // a value that is no number was told
+	caps       *gpb.CapabilityResponse
 	runs       int
+	onChange   []*gpb.Path   // paths that are not sampled: each update of what is below tells a change
+	waiting    int           // samples that are sent, or thinned
+	slow       time.Duration // for how long a bus is waited for before that
 	state      *state
 }
 
@@ -203,10 +222,43 @@ func (s *subscriber) yields(err error) bool {
 	return false
 }
 
+// fallsBack reports whether a target that refuses a mode is to be asked in another. With said, it must have named
+// the mode; else nothing less is left to ask for.
+func (s *subscriber) fallsBack(err error, said bool) bool {
+	if code := status.Code(err); code != codes.InvalidArgument && code != codes.Unimplemented {
+		return false
+	}
+	text := strings.ToLower(status.Convert(err).Message())
+	if said && !strings.Contains(text, strings.ToLower(s.mode.String())) && !strings.Contains(text, "subscription mode") {
+		return false
+	}
+	next := gpb.SubscriptionList_POLL
+	switch s.mode {
+	case gpb.SubscriptionList_STREAM:
+	case gpb.SubscriptionList_POLL:
+		next = gpb.SubscriptionList_ONCE
+	default: // it takes none: it is heard from the beginning at the next try
+		s.mode, s.modeOf = *modes[s.cfg.Mode], nil
+		return false
+	}
+	s.metrics.fallbacks.Inc()
+	s.log.Warn("target refuses the mode of the subscription; it is asked otherwise", "refused", s.mode, "now", next, "every", s.cfg.SampleInterval, "error", err)
+	s.mode, s.modeOf, s.guess = next, s.caps, true
+	clear(s.refused) // it was the mode
+	return true
+}
+
+// remembers goes back to the configured mode where a target has become another, as after an upgrade.
+func (s *subscriber) remembers(caps *gpb.CapabilityResponse) {
+	if s.caps = caps; s.mode != *modes[s.cfg.Mode] && !proto.Equal(caps, s.modeOf) {
+		s.mode, s.modeOf = *modes[s.cfg.Mode], nil
+	}
+}
+
 // requests are the calls to make: what the presets name for this target in one, and one more for
 // each preset with a target of its own.
 func (s *subscriber) requests(caps *gpb.CapabilityResponse) (first *gpb.SubscribeRequest, more []*gpb.SubscribeRequest) {
-	s.guessed, s.readings, s.asked = false, nil, map[presets.Need]bool{}
+	s.guessed, s.readings, s.asked, s.onChange = false, nil, map[presets.Need]bool{}, nil
 	named := ""
 	if s.named {
 		named = s.device
@@ -235,9 +287,14 @@ func (s *subscriber) requests(caps *gpb.CapabilityResponse) (first *gpb.Subscrib
 			}
 			if wire.Mode == gpb.SubscriptionMode_SAMPLE {
 				wire.SampleInterval = uint64(s.cfg.SampleInterval)
+			} else {
+				s.onChange = append(s.onChange, wire.GetPath())
+			}
+			if s.mode != gpb.SubscriptionList_STREAM { // it is for streams alone
+				wire = &gpb.Subscription{Path: wire.GetPath()}
 			}
 			if lists[to] == nil {
-				lists[to] = &gpb.SubscriptionList{Mode: gpb.SubscriptionList_STREAM, Encoding: encoding(caps)}
+				lists[to] = &gpb.SubscriptionList{Mode: s.mode, Encoding: encoding(caps)}
 				if to != "" {
 					lists[to].Prefix = &gpb.Path{Target: to}
 				}
@@ -257,6 +314,11 @@ func (s *subscriber) requests(caps *gpb.CapabilityResponse) (first *gpb.Subscrib
 		}
 	}
 	return first, more
+}
+
+// changes reports whether an update of a path tells a change, and not what is sampled.
+func (s *subscriber) changes(e *elems) bool {
+	return slices.ContainsFunc(s.onChange, func(p *gpb.Path) bool { return e.below(p) })
 }
 
 // wanted reports whether a target with these models is asked for a path.

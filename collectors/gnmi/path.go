@@ -94,6 +94,24 @@ func (e *elems) at(i int) *gpb.PathElem {
 // GetName is safe on nil.
 func (e *elems) name(i int) string { return bare(e.at(i).GetName()) }
 
+// below reports whether a path is one that a subscription names, or below it.
+func (e *elems) below(p *gpb.Path) bool {
+	if e.len() < len(p.GetElem()) {
+		return false
+	}
+	for i, want := range p.GetElem() {
+		if want.GetName() != "*" && bare(want.GetName()) != e.name(i) {
+			return false
+		}
+		for key, of := range want.GetKey() {
+			if of != "*" && of != e.at(i).GetKey()[key] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 var counters = map[string]leaf{
 	"in-octets": leafInOctets, "out-octets": leafOutOctets, "in-pkts": leafInPkts, "out-pkts": leafOutPkts, "in-errors": leafInErrors,
 	"out-errors": leafOutErrors, "in-fcs-errors": leafInFCSErrors, "in-discards": leafInDiscards, "out-discards": leafOutDiscards,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -112,11 +113,15 @@ type state struct {
 	subnets map[netip.Prefix]string
 	cabling cabling
 	known   known
+	// replacing is not nil while a notification is read that tells all of something.
+	replacing *replacing
+	sender
 }
 
 func newState(ctx context.Context, s *subscriber) (*state, error) {
 	st := &state{
 		s: s, batch: collectors.NewBatch(s.device, Name), ports: map[string]*thing{}, parts: map[string]*thing{},
+		sender:  sender{limit: s.waiting, untold: true},
 		memory:  collectors.NewMemory(s.settings.Cursors, Name, s.device),
 		cabling: cabling{s: s, ports: map[string]map[string]*schemas.Neighbor{}, changed: map[string]time.Time{}},
 	}
@@ -140,34 +145,12 @@ func newState(ctx context.Context, s *subscriber) (*state, error) {
 }
 
 func (st *state) begin() {
-	st.sync = false
-	st.batch.Discard()
+	st.sync, st.replacing = false, nil // what waits is still good
 	st.cabling.begin()
 	st.known.begin()
 }
 
 func (st *state) synced() { st.sync, st.cabling.sync = true, true }
-
-func (st *state) urgent() bool {
-	samples, events := st.batch.Len()
-	return events > 0 || samples > 8192
-}
-
-func (st *state) flush(ctx context.Context, out collectors.Emitter) error {
-	var known []byte
-	var err error
-	if _, events := st.batch.Len(); st.changed && (st.sync || events > 0) {
-		if known, err = json.Marshal(&st.mem); err != nil {
-			return fmt.Errorf("store cursor of %s: %w", st.s.device, err)
-		}
-	}
-	told, err := st.memory.Tell(ctx, known, st.batch, out, time.Time{})
-	if !told {
-		st.s.state = nil // what was not taken is to be told again
-	}
-	st.changed = st.changed && (known == nil || err != nil)
-	return err
-}
 
 func (st *state) notification(n *gpb.Notification) {
 	at := time.Unix(0, n.GetTimestamp())
@@ -176,11 +159,16 @@ func (st *state) notification(n *gpb.Notification) {
 	}
 	prefix := n.GetPrefix().GetElem()
 	for _, path := range n.GetDelete() {
-		st.cabling.forget(&elems{prefix, path.GetElem()})
+		st.s.metrics.deletes.Inc()
+		gone := elems{prefix, path.GetElem()}
+		if slices.ContainsFunc(n.GetUpdate(), func(u *gpb.Update) bool { return related(&gone, &elems{prefix, u.GetPath().GetElem()}) }) {
+			defer st.replace(&gone, at, false)() // deletes come before updates (section 2.1)
+			continue
+		}
+		st.gone(&gone, at)
 	}
 	if n.GetAtomic() {
-		st.cabling.replace(&elems{prefix, nil})
-		defer st.cabling.replaced()
+		defer st.replace(&elems{prefix, nil}, at, false)()
 	}
 	for _, u := range n.GetUpdate() {
 		st.s.metrics.updates.Inc()
@@ -216,6 +204,9 @@ func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 		st.reading(e, v, at)
 		return
 	}
+	if st.replacing != nil {
+		st.replacing.saw(p)
+	}
 	if p.leaf < numbers {
 		x, ok := number(v)
 		if !ok {
@@ -223,7 +214,11 @@ func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 			return
 		}
 		if t := st.thing(p); t != nil {
-			st.sample(t, &p, t.refsOf(p.lane), x, at)
+			refs := t.refsOf(p.lane)
+			fresh := refs != nil && refs[p.leaf] == noRef
+			if st.sample(t, &p, refs, x, at); fresh && st.s.changes(e) {
+				st.batch.Every(refs[p.leaf])
+			}
 		}
 		return
 	}
@@ -286,7 +281,10 @@ func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 		t.admin = s
 	case leafTransceiver:
 		if c := st.find(st.parts, s); c != nil {
-			c.port, c.kind = t.name, "TRANSCEIVER"
+			if c.kind = "TRANSCEIVER"; c.port != t.name { // it was in another, or we did not know
+				c.port = t.name
+				st.anew(c)
+			}
 		}
 	case leafComponentType:
 		t.kind = s
@@ -319,7 +317,11 @@ func (st *state) seriesOf(e *elems) collectors.Ref {
 	name := func(i int) (string, map[string]string) { return e.name(i), e.at(i).GetKey() }
 	for _, r := range st.s.readings {
 		if port, labels, ok := r.Match(e.len(), name); ok {
-			return st.batch.Series(r.Metric, schemas.KindPort, port, labels...)
+			ref := st.batch.Series(r.Metric, schemas.KindPort, port, labels...)
+			if st.s.changes(e) {
+				st.batch.Every(ref)
+			}
+			return ref
 		}
 	}
 	return noRef
@@ -481,6 +483,7 @@ func (st *state) oper(t *thing, s string, at time.Time) {
 	t.oper = s
 	if t.up == noRef {
 		t.up = st.batch.Series("auspex_port_up", schemas.KindPort, t.name)
+		st.batch.Every(t.up)
 	}
 	up := 0.0
 	if s == "UP" {

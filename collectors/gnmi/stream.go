@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
@@ -38,27 +39,47 @@ type pulse struct {
 	every time.Duration
 	due   time.Time
 	tick  func(now time.Time) error
+	rang  func() error
+	armed bool // the read ends when something is due
+	rung  atomic.Bool
+}
+
+// ring has rang called by the goroutine that reads. Any other may ring.
+func (p *pulse) ring() {
+	p.rung.Store(true)
+	_ = p.SetReadDeadline(time.Unix(1, 0)) // a connection that is closed has nobody to wake
 }
 
 // Chunk implements [grpcwire.Chunker].
 func (p *pulse) Chunk() ([]byte, error) {
 	for {
+		if p.rung.Swap(false) {
+			if err := p.rang(); err != nil {
+				return nil, err
+			}
+		}
 		if now := time.Now(); !now.Before(p.due) {
 			if err := p.tick(now); err != nil {
 				return nil, err
 			}
-			p.due = time.Now().Add(p.every)
+			p.due, p.armed = time.Now().Add(p.every), false
+		}
+		if !p.armed {
 			if err := p.SetReadDeadline(p.due); err != nil {
 				return nil, err
+			}
+			if p.armed = true; p.rung.Load() { // between the two, this deadline may have taken the place of the bell's
+				continue
 			}
 		}
 		n, err := p.Read(p.piece)
 		if n > 0 {
 			return p.piece[:n], nil // an error comes again
 		}
-		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if !errors.Is(err, os.ErrDeadlineExceeded) && err != nil {
 			return nil, err
 		}
+		p.armed = false
 	}
 }
 
@@ -82,13 +103,17 @@ type talk struct {
 
 	ctx     context.Context //nolint:containedctx // of the one stream that it is
 	out     collectors.Emitter
+	pulse   *pulse
 	conn    *grpcwire.Conn
 	shown   []string // the credential, as metadata
 	message gnmiclient.Response
 	first   uint32            // the call that subscribes
 	aside   map[uint32]string // calls beside it, by number: their targets
 	request *gpb.SubscribeRequest
-	caps    *gpb.CapabilityResponse
+	others  []*gpb.SubscribeRequest // asked beside it
+	next    time.Time               // when it is asked again, where it is no stream
+	heard   bool                    // it has answered
+	ends    func()                  // of the answer that comes, where it is no stream
 
 	fresh    bool // something came since the last tick
 	ticked   time.Time
@@ -113,20 +138,26 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 	t := &talk{
 		subscriber: s, ctx: ctx, out: out, shown: shown, aside: map[uint32]string{}, ticked: time.Now(), patience: s.cfg.Timeout,
 	}
-	t.conn, err = grpcwire.New(
-		&pulse{Conn: conn, piece: make([]byte, 32<<10), every: max(min(s.cfg.SampleInterval/4, time.Second), 25*time.Millisecond), tick: t.tick},
-		grpcwire.Options{Authority: s.addr, TLS: !s.cfg.TLS.Disabled, MaxMessage: s.cfg.MaxMessage, Window: window},
-	)
+	t.pulse = &pulse{
+		Conn: conn, piece: make([]byte, 32<<10), every: max(min(s.cfg.SampleInterval/4, time.Second), 25*time.Millisecond), tick: t.tick, rang: t.rang,
+	}
+	t.conn, err = grpcwire.New(t.pulse, grpcwire.Options{Authority: s.addr, TLS: !s.cfg.TLS.Disabled, MaxMessage: s.cfg.MaxMessage, Window: window})
 	if err == nil {
 		err = t.read()
 	}
+	st := s.state
+	if st == nil { // what was sent was not taken
+		return err
+	}
+	sent := st.settle()
 	if t.failed != nil {
-		return t.failed
+		return errors.Join(t.failed, sent)
 	}
-	if ctx.Err() == nil && !t.begun.IsZero() && s.state != nil { // what came before the end is still good
-		err = errors.Join(err, s.state.flush(ctx, out))
+	if sent == nil && ctx.Err() == nil && !t.begun.IsZero() { // what came before the end is still good
+		st.hand(ctx, out, nil)
+		sent = st.settle()
 	}
-	return err
+	return errors.Join(err, sent)
 }
 
 func (t *talk) read() error {
@@ -135,17 +166,12 @@ func (t *talk) read() error {
 	if err != nil {
 		return fmt.Errorf("capabilities: %w", err)
 	}
-	t.caps = caps
-	others, err := t.subscribe()
-	if err != nil {
+	t.remembers(caps)
+	if err := t.subscribe(); err != nil {
 		return err
 	}
-	for _, other := range others {
-		call, err := t.begin(methodSubscribe, other, true)
-		if err != nil {
-			return fmt.Errorf("subscribe: %w", err)
-		}
-		t.aside[call] = other.GetSubscribe().GetPrefix().GetTarget()
+	if err := t.beside(); err != nil {
+		return err
 	}
 	for {
 		ev, err := t.conn.Next()
@@ -153,7 +179,7 @@ func (t *talk) read() error {
 			err = t.take(ev)
 		}
 		if err == nil && t.state.urgent() {
-			err = t.send()
+			err = t.flush()
 		}
 		if err != nil {
 			return err
@@ -161,10 +187,10 @@ func (t *talk) read() error {
 	}
 }
 
-// subscribe begins the first call, and returns what is to be asked beside it.
-func (t *talk) subscribe() (others []*gpb.SubscribeRequest, err error) {
-	if t.request, others = t.requests(t.caps); t.request == nil {
-		return nil, fmt.Errorf("%w: no preset of %s is for the models of this target", collectors.ErrProtocol, strings.Join(t.cfg.Presets, ", "))
+// subscribe begins the first call.
+func (t *talk) subscribe() (err error) {
+	if t.request, t.others = t.requests(t.caps); t.request == nil {
+		return fmt.Errorf("%w: no preset of %s is for the models of this target", collectors.ErrProtocol, strings.Join(t.cfg.Presets, ", "))
 	}
 	t.state.begin()
 	// The target has Timeout for its first message, and then three intervals between messages. One that
@@ -172,9 +198,100 @@ func (t *talk) subscribe() (others []*gpb.SubscribeRequest, err error) {
 	t.begun = time.Now()
 	t.vain = 0
 	if t.first, err = t.begin(methodSubscribe, t.request, true); err != nil {
-		return nil, fmt.Errorf("subscribe: %w", err)
+		return fmt.Errorf("subscribe: %w", err)
 	}
-	return others, nil
+	t.heard, t.ends = false, nil
+	switch t.mode {
+	case gpb.SubscriptionList_POLL: // some answer when they are asked to be polled, others wait for the first poll
+		t.next = t.begun.Add(min(t.cfg.SampleInterval, t.cfg.Timeout/4))
+		t.answers()
+	case gpb.SubscriptionList_ONCE:
+		t.next = t.begun.Add(t.cfg.SampleInterval)
+		t.answers()
+	default:
+	}
+	return nil
+}
+
+// beside begins the calls beside the first.
+func (t *talk) beside() error {
+	for _, other := range t.others {
+		to := other.GetSubscribe().GetPrefix().GetTarget()
+		if t.silenced[to] {
+			continue
+		}
+		call, err := t.begin(methodSubscribe, other, true)
+		if err != nil {
+			return fmt.Errorf("subscribe: %w", err)
+		}
+		t.aside[call] = to
+	}
+	return nil
+}
+
+// answers begins an answer that tells all that there is: what it does not, is no more. A gateway may not know all yet.
+func (t *talk) answers() {
+	if end := t.state.replace(&elems{}, t.settings.Now(), true); !t.named {
+		t.ends = end
+	} else {
+		t.ends = func() { t.state.replacing = nil }
+	}
+}
+
+// answered ends it.
+func (t *talk) answered() {
+	t.state.synced()
+	collectors.Contact(t.out)
+	if t.ends != nil {
+		t.ends()
+		t.ends = nil
+	}
+}
+
+// ask asks a target again that has no stream. One that still answers is left to do so.
+func (t *talk) ask(now time.Time) error {
+	if t.mode == gpb.SubscriptionList_STREAM || now.Before(t.next) {
+		return nil
+	}
+	if regular := t.begun.Add(t.cfg.SampleInterval); t.heard && t.next.Before(regular) { // it needed no first poll
+		t.next = regular
+		return nil
+	}
+	if late := now.Sub(t.next) / t.cfg.SampleInterval; late > 0 {
+		t.next = t.next.Add(late * t.cfg.SampleInterval)
+		collectors.Skipped(t.out, int(late))
+	}
+	t.next = t.next.Add(t.cfg.SampleInterval)
+	if t.ends != nil && (t.heard || t.mode == gpb.SubscriptionList_ONCE) {
+		collectors.Skipped(t.out, 1)
+		return nil
+	}
+	if t.ends == nil {
+		t.answers()
+	}
+	if t.mode == gpb.SubscriptionList_POLL {
+		raw, err := proto.Marshal(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}})
+		if err != nil {
+			return err
+		}
+		for call := range t.aside {
+			if err := t.conn.Send(call, raw); err != nil {
+				return fmt.Errorf("poll: %w", err)
+			}
+		}
+		if err := t.conn.Send(t.first, raw); err != nil {
+			return fmt.Errorf("poll: %w", err)
+		}
+		return nil
+	}
+	var err error
+	if t.first, err = t.begin(methodSubscribe, t.request, true); err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	if len(t.aside) > 0 { // still answers
+		return nil
+	}
+	return t.beside()
 }
 
 func (t *talk) begin(method string, m proto.Message, open bool) (uint32, error) {
@@ -249,25 +366,35 @@ func (t *talk) take(ev grpcwire.Event) error {
 	if ev.Done != nil {
 		err := ev.Done.Err()
 		switch {
+		case err == nil && t.mode == gpb.SubscriptionList_ONCE:
+			if !aside {
+				t.answered()
+			}
 		case err == nil:
 			return io.EOF
 		case aside && t.silence(target, err):
-			return nil
+			err = nil
 		case !aside && t.otherwise(err):
 			t.first, err = t.begin(methodSubscribe, t.request, true)
+		case !aside && t.fallsBack(err, true):
+			err = t.anew()
 		case !aside && t.yields(err):
-			_, err = t.subscribe() // what is asked beside goes on
+			err = t.subscribe() // what is asked beside goes on
+		case !aside && t.fallsBack(err, false):
+			err = t.anew()
 		}
-		return err
+		if delete(t.aside, ev.Call); err != nil {
+			return err
+		}
+		return nil
 	}
 	if err := t.message.Parse(ev.Message); err != nil {
 		return fmt.Errorf("%w: %w", collectors.ErrProtocol, err)
 	}
 	if !aside {
-		t.fresh = true
+		t.fresh, t.heard = true, true
 		if t.message.Sync {
-			t.state.synced()
-			collectors.Contact(t.out)
+			t.answered()
 		}
 	}
 	if len(t.message.Raw) == 0 {
@@ -279,6 +406,14 @@ func (t *talk) take(ev grpcwire.Event) error {
 // tick does what is due.
 func (t *talk) tick(now time.Time) error {
 	t.failed = t.due(now)
+	return t.failed
+}
+
+// rang goes on when what was under way to the bus has come to an end.
+func (t *talk) rang() error {
+	if t.failed = t.state.sent(); t.failed == nil && (t.state.owed || t.state.urgent()) {
+		t.failed = t.flush()
+	}
 	return t.failed
 }
 
@@ -299,18 +434,34 @@ func (t *talk) due(now time.Time) error {
 		t.state.synced()
 	}
 	t.state.expire(t.settings.Now())
-	return t.send()
-}
-
-// send flushes what waits. A bus that is slow slows the target down.
-func (t *talk) send() error {
+	if err := t.ask(now); err != nil {
+		return err
+	}
 	began := time.Now()
 	t.state.cabling.tell(t.ctx, began)
-	err := t.state.flush(t.ctx, t.out)
 	if time.Since(began) > time.Second { // we did not listen meanwhile
 		t.ticked = time.Now()
 	}
+	return t.flush()
+}
+
+// flush sends what waits. A bus that is slow slows the target down, until samples make room for newer ones.
+func (t *talk) flush() error {
+	began := time.Now()
+	err := t.state.flush(t.ctx, t.out, t.pulse.ring)
+	if time.Since(began) > time.Second { // as above
+		t.ticked = time.Now()
+	}
 	return err
+}
+
+// anew subscribes in another mode.
+func (t *talk) anew() error {
+	clear(t.aside) // what comes of them is not taken any more
+	if err := t.subscribe(); err != nil {
+		return err
+	}
+	return t.beside()
 }
 
 // silence reports whether an error ends a call beside the first alone: the target knows nothing of it.

@@ -169,13 +169,15 @@ func (c *Conn) received(got *uint32, id, size uint32) {
 	}
 }
 
-// opened takes room at the server. What a call may send beyond its first window is of no use: it
-// sends one message.
+// opened takes room at the server.
 func (c *Conn) opened(id uint32, payload []byte) error {
 	if len(payload) != 4 {
 		return broken("a window update of %d bytes", len(payload))
 	}
 	if id != 0 {
+		if k := c.call(id); k != nil {
+			k.room = min(k.room+int64(binary.BigEndian.Uint32(payload)&maxWindow), maxWindow)
+		}
 		return nil
 	}
 	if c.room += int64(binary.BigEndian.Uint32(payload) & maxWindow); c.room > maxWindow {
@@ -198,6 +200,9 @@ func (c *Conn) settings(flags byte, payload []byte) error {
 		v := int64(binary.BigEndian.Uint32(payload[2:]))
 		if v > maxWindow {
 			return broken("a window beyond all bounds")
+		}
+		for _, k := range c.calls { // RFC 9113, section 6.9.2
+			k.room += v - c.first
 		}
 		c.first = v
 	}

@@ -102,7 +102,8 @@ type Options struct {
 // call is a call that runs.
 type call struct {
 	id      uint32
-	begun   bool // its headers came
+	room    int64 // what may be sent of it
+	begun   bool  // its headers came
 	message []byte
 	got     uint32
 }
@@ -150,7 +151,7 @@ type Request struct {
 	Metadata []string // names and values in turn; neither side keeps a value in a table
 	Timeout  time.Duration
 	Message  []byte
-	// Open leaves the call open to more messages, of which there are none: a server that reads on
+	// Open leaves the call open to more messages ([Conn.Send]), if only because a server that reads on
 	// would else end it.
 	Open bool
 }
@@ -168,7 +169,7 @@ func (c *Conn) Begin(r Request) (uint32, error) {
 	case size > c.room || size > c.first:
 		return 0, status.Errorf(codes.ResourceExhausted, "the server does not take %d bytes now", size)
 	}
-	k := &call{id: c.next}
+	k := &call{id: c.next, room: c.first - size}
 	c.next += 2
 	c.room -= size
 	c.calls = append(c.calls, k)
@@ -228,6 +229,24 @@ func (c *Conn) Begin(r Request) (uint32, error) {
 		}
 	}
 	return k.id, c.flush()
+}
+
+// Send sends another message of a call that was begun as an open one, of less than a frame. One that has ended takes none.
+func (c *Conn) Send(id uint32, message []byte) error {
+	k, size := c.call(id), int64(len(message)+messageFront)
+	switch {
+	case c.err != nil:
+		return c.err
+	case k == nil:
+		return status.Errorf(codes.FailedPrecondition, "call %d has ended", id)
+	case size > k.room || size > c.room || size > maxFrame:
+		return status.Errorf(codes.ResourceExhausted, "the server does not take %d bytes now", size)
+	}
+	k.room -= size
+	c.room -= size
+	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...) //nolint:gosec // it is below a frame
+	c.out = appendFrame(c.out[:0], frameData, 0, id, body)
+	return c.flush()
 }
 
 // Next returns the next event. An error ends the connection: it is a status, of

@@ -280,6 +280,67 @@ func TestWhatWaitsHoldsNothing(t *testing.T) {
 	}
 }
 
+// echo answers each message of a subscription with one.
+type echo struct{ gpb.UnimplementedGNMIServer }
+
+func (echo) Subscribe(stream gpb.GNMI_SubscribeServer) error {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+		if err := stream.Send(&gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true}}); err != nil {
+			return err
+		}
+	}
+}
+
+// A call that is open takes more messages, as many as the server makes room for.
+func TestMoreMessagesOfACall(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	gpb.RegisterGNMIServer(srv, echo{})
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	defer func() { srv.Stop(); <-done }()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := grpcwire.New(conn, grpcwire.Options{Authority: "x", MaxMessage: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	message, err := proto.Marshal(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: &gpb.SubscriptionList{
+		Prefix: &gpb.Path{Target: strings.Repeat("x", 8000)},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call, err := c.Begin(grpcwire.Request{Method: "/gnmi.gNMI/Subscribe", Message: message, Open: true})
+	for n := 0; err == nil && n < 40; n++ { // several times the first window
+		var ev grpcwire.Event
+		if ev, err = c.Next(); err == nil && (ev.Call != call || ev.Done != nil) {
+			t.Fatalf("%+v", ev)
+		}
+		if err == nil {
+			err = c.Send(call, message)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Send(call+2, message); status.Code(err) != codes.FailedPrecondition {
+		t.Error(err)
+	}
+	if err := c.Send(call, make([]byte, 1<<16)); status.Code(err) != codes.ResourceExhausted {
+		t.Error(err)
+	}
+}
+
 func TestAServerThatGoesAwayIsLeft(t *testing.T) {
 	g, conn := serve(t, &server{answers: [][]byte{{1}}})
 	c := greet(t, conn, grpcwire.Options{})
