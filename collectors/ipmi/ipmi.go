@@ -107,7 +107,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		)
 	}
 	r := &reader{
-		cfg: c, s: s, target: target, device: device, conn: conn, batch: collectors.NewBatch(device, Name),
+		cfg: c, s: s, target: target, device: device, conn: conn, batch: collectors.NewBatch(device, Name), model: new(model),
 		badRecords: counter("bad_records_total", "Malformed event log and sensor records."),
 		rereads:    counter("sel_rereads_total", "Event logs that were read from their start because none of the last known records was there."),
 		clears:     counter("sel_clears_total", "Event logs that were cleared because clear_sel_at says so."),
@@ -141,13 +141,11 @@ type reader struct {
 
 	skew      time.Duration // the controller's clock minus ours
 	skewAt    time.Time
-	sensors   []sensorRef
-	known     []ipmi.Sensor     // all, and
-	byKey     map[sensorKey]int // where each stands
-	tells     bool              // a sensor tells the server's power
-	drawFrom  time.Time         // before then it is not asked for over DCMI
-	statesAt  time.Time         // when discrete sensors were read
-	maker     uint32            // of the controller, 0 is not known
+	model     *model
+	own       map[int][]collectors.Threshold // of sensors of the model whose thresholds are set otherwise
+	drawFrom  time.Time                      // before then it is not asked for over DCMI
+	statesAt  time.Time                      // when discrete sensors were read
+	maker     uint32                         // of the controller, 0 is not known
 	stamp     ipmi.SDRStamp
 	haveSDR   bool
 	sensorsAt time.Time
@@ -243,7 +241,7 @@ func (r *reader) readPower(ctx context.Context, now time.Time) error {
 	if on {
 		v = 1
 	}
-	r.batch.Sample(r.batch.Series("auspex_server_power_on", "", ""), now, v)
+	r.batch.Sample(r.batch.Series(powerOn, "", ""), now, v)
 	return nil
 }
 
