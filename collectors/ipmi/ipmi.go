@@ -150,7 +150,8 @@ type reader struct {
 	haveSDR   bool
 	sensorsAt time.Time
 
-	sol solState
+	sol   solState
+	parts partsState
 
 	thresholdsAt time.Time // when those that can be set were read
 }
@@ -205,9 +206,15 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 		if err := r.turn(ctx, func() error { return r.readConsole(ctx, now) }); err != nil {
 			return mark(err)
 		}
+		if err := r.turn(ctx, func() error { return r.readParts(ctx, now) }); err != nil {
+			return mark(err)
+		}
 		r.sensorsAt = now
 	}
-	return r.batch.Emit(ctx, out, now)
+	if err := r.batch.Emit(ctx, out, now); err != nil {
+		return err
+	}
+	return r.tellParts(ctx, out, now)
 }
 
 func (r *reader) turn(ctx context.Context, f func() error) error {

@@ -20,6 +20,7 @@ type model struct {
 	known   []ipmi.Sensor
 	byKey   map[sensorKey]int // where each stands
 	sensors []sensorRef       // those that are read
+	places  []partPlace       // whose inventories the controller keeps
 	tells   bool              // a sensor tells the server's power
 	batch   *collectors.Batch // with the names of their series
 }
@@ -58,6 +59,7 @@ func modelOf(records []byte) *model {
 func newModel(records []byte) *model {
 	m := &model{records: string(records), batch: collectors.NewBatch("", Name)}
 	m.known, m.bad = ipmi.ParseSensors(records)
+	m.places = placesOf(ipmi.ParseFRUDevices(records))
 	m.byKey = make(map[sensorKey]int, len(m.known))
 	m.batch.Series(powerOn, "", "")
 	for i := range m.known {

@@ -103,6 +103,7 @@ func (r *reader) readNames(ctx context.Context) error {
 	r.model, r.own = modelOf(records), nil
 	r.badRecords.Add(float64(r.model.bad))
 	r.batch = r.model.batch.Fork(r.device)
+	r.parts.readAt = time.Time{} // others may have been put in
 	r.thresholdsAt = time.Time{}
 	return r.readThresholds(ctx, now)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -118,15 +119,26 @@ func (c *Conn) SensorRecords(ctx context.Context) ([]byte, error) {
 	}
 }
 
+// each are the records of [Conn.SensorRecords].
+func each(records []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(records) > 0 {
+			n, at := binary.Uvarint(records)
+			if at <= 0 || n > uint64(len(records)-at) {
+				return
+			}
+			raw := records[at : at+int(n)] //nolint:gosec // within it
+			records = records[at+len(raw):]
+			if !yield(raw) {
+				return
+			}
+		}
+	}
+}
+
 // ParseSensors returns the sensors of [Conn.SensorRecords]. A record that cannot be parsed is left out and counted in bad.
 func ParseSensors(records []byte) (out []Sensor, bad int) {
-	for len(records) > 0 {
-		n, at := binary.Uvarint(records)
-		if at <= 0 || n > uint64(len(records)-at) {
-			return out, bad + 1
-		}
-		raw := records[at : at+int(n)] //nolint:gosec // within it
-		records = records[at+len(raw):]
+	for raw := range each(records) {
 		sdr, err := parseSDR(raw, LastRecord)
 		if err != nil {
 			bad++
