@@ -45,7 +45,8 @@ func TestBoardsAnswerAndObey(t *testing.T) {
 		if err != nil || info.Entries != 2 {
 			t.Fatalf("%+v, %v", info, err)
 		}
-		sensors, bad, err := c.Sensors(t.Context())
+		raw, err := c.SensorRecords(t.Context())
+		sensors, bad := ipmi.ParseSensors(raw)
 		if err != nil || bad != 0 || len(sensors) != boardReadings {
 			t.Fatalf("%d sensors, %d bad, %v", len(sensors), bad, err)
 		}

@@ -176,12 +176,13 @@ func (d *desk) Publish(_ context.Context, msgs ...bus.Message) error {
 			}
 			d.events[e.GetId()] = true
 		}
-		if len(b.GetSamples().GetValue()) == 0 {
+		read := measured(b.GetSamples())
+		if read == 0 {
 			continue
 		}
 		d.polls++
 		s := d.boards[b.GetDevice()]
-		switch read := measured(b.GetSamples()); { // beside the sensors there is the power state, and at times one more about the controller
+		switch { // beside the sensors there is the power state, and at times one more about the controller
 		case read > boardReadings:
 			s.whole++
 		case read > 2 && d.odd == nil:
@@ -195,10 +196,13 @@ func (d *desk) Publish(_ context.Context, msgs ...bus.Message) error {
 	return nil
 }
 
-// measured counts the samples that are no thresholds, which come at times.
+// measured counts the samples that are readings: thresholds, and what a board is made of, come at times.
 func measured(c *auspexv1.SampleColumns) (n int) {
+	if c == nil {
+		return 0
+	}
 	for _, ref := range c.GetRef() {
-		if !strings.HasSuffix(c.Symbols[c.Series[ref].Metric], "_threshold") {
+		if name := c.Symbols[c.Series[ref].Metric]; !strings.HasSuffix(name, "_threshold") && !strings.HasSuffix(name, "_info") {
 			n++
 		}
 	}

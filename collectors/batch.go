@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"auspex/schemas"
@@ -15,21 +16,19 @@ type Ref uint32
 
 // Batch gathers what one poll of one device says. It is made once and used
 // again: symbols and series stay, samples and events go with each Emit, so that
-// a poll of known series allocates nothing per sample. It is not safe for
-// concurrent use.
+// a poll of known series allocates nothing per sample. Names that batches have in
+// common are held once in the process. It is not safe for concurrent use.
 type Batch struct {
 	wire    auspexv1.Batch
 	samples auspexv1.SampleColumns
-	symbols map[string]uint32
-	series  map[seriesKey]Ref
+	names   *lexicon
 	refused int
 	every   map[Ref]bool // see Every
 	newest  []bool       // of Coalesce, by Ref
 
-	bounds  map[boundKey]Ref // the series of thresholds
-	named   map[namedBound]Ref
-	given   map[Ref]*given
-	waiting []*given // for Emit
+	columns *columns  // those of samples, from the first to Emit
+	given   []given   // by threshold
+	waiting []ungiven // for Emit
 }
 
 // maxSeries bounds the series of a device: names that change all the time would
@@ -44,12 +43,8 @@ type seriesKey struct{ metric, kind, part, labels string }
 // NewBatch makes an empty batch of a device (the server or switch that is read)
 // and the registered name of the collector that reads it.
 func NewBatch(device, collector string) *Batch {
-	b := &Batch{
-		symbols: map[string]uint32{"": 0}, series: map[seriesKey]Ref{}, bounds: map[boundKey]Ref{}, named: map[namedBound]Ref{},
-		given: map[Ref]*given{},
-	}
+	b := &Batch{names: newLexicon()}
 	b.wire.Device, b.wire.Collector = device, collector
-	b.samples.Symbols = []string{""}
 	return b
 }
 
@@ -61,31 +56,21 @@ func (b *Batch) Series(metric, kind, part string, labels ...string) Ref {
 	if len(labels) > 0 {
 		key.labels = strings.Join(labels, "\xff")
 	}
-	if ref, ok := b.series[key]; ok {
+	if ref, ok := b.names.series[key]; ok {
 		return ref
 	}
-	if len(b.samples.Series) >= maxSeries {
+	if len(b.names.list) >= maxSeries {
 		return Refused
 	}
-	s := &auspexv1.Series{Metric: b.symbol(metric), PartKind: b.symbol(kind), Part: b.symbol(part)}
+	n := b.own()
+	s := &auspexv1.Series{Metric: n.symbol(metric), PartKind: n.symbol(kind), Part: n.symbol(part)}
 	for _, l := range labels {
-		s.Labels = append(s.Labels, b.symbol(l))
+		s.Labels = append(s.Labels, n.symbol(l))
 	}
-	ref := Ref(len(b.samples.Series))
-	b.samples.Series = append(b.samples.Series, s)
-	b.series[key] = ref
+	ref := Ref(len(n.list))
+	n.list = append(n.list, s)
+	n.series[key] = ref
 	return ref
-}
-
-func (b *Batch) symbol(s string) uint32 {
-	if i, ok := b.symbols[s]; ok {
-		return i
-	}
-	s = strings.Clone(s)
-	i := uint32(len(b.samples.Symbols))
-	b.samples.Symbols = append(b.samples.Symbols, s)
-	b.symbols[s] = i
-	return i
 }
 
 // Sample adds a value of a series at a time of the device's clock.
@@ -97,10 +82,28 @@ func (b *Batch) Sample(ref Ref, t time.Time, v float64) {
 	ns := t.UnixNano()
 	if len(b.samples.Ref) == 0 {
 		b.samples.BaseTime = ns
+		b.borrow()
 	}
 	b.samples.Ref = append(b.samples.Ref, uint32(ref))
 	b.samples.Delta = append(b.samples.Delta, ns-b.samples.BaseTime)
 	b.samples.Value = append(b.samples.Value, v)
+}
+
+// columns are room for samples. A device that is read twice a minute needs it for some milliseconds.
+type columns struct {
+	ref   []uint32
+	delta []int64
+	value []float64
+}
+
+var columnPool = sync.Pool{New: func() any { return new(columns) }}
+
+// borrow takes room for samples, until they are gone.
+func (b *Batch) borrow() {
+	if b.columns == nil {
+		b.columns = columnPool.Get().(*columns)
+		b.samples.Ref, b.samples.Delta, b.samples.Value = b.columns.ref[:0], b.columns.delta[:0], b.columns.value[:0]
+	}
 }
 
 // Every says that each sample of a series tells a change: [Batch.Coalesce] leaves none out.
@@ -115,7 +118,7 @@ func (b *Batch) Every(ref Ref) {
 // those were. Events, and samples of series that are marked by [Batch.Every], all stay.
 func (b *Batch) Coalesce() (left int) {
 	s := &b.samples
-	b.newest = slices.Grow(b.newest[:0], len(s.Series))[:len(s.Series)]
+	b.newest = slices.Grow(b.newest[:0], len(b.names.list))[:len(b.names.list)]
 	clear(b.newest)
 	at := len(s.Ref)
 	for i := at - 1; i >= 0; i-- {
@@ -141,11 +144,14 @@ func (b *Batch) Hand(to *Batch) *Batch {
 		to.wire.Device, to.wire.Collector = b.wire.Device, b.wire.Collector
 	}
 	b.settle(true)
+	if b.share(); b.names.shared {
+		to.names = b.names
+	} else { // series to come are behind what it sees of them
+		to.names = &lexicon{symbols: slices.Clip(b.names.symbols), list: slices.Clip(b.names.list), shared: true}
+	}
 	s, t := &b.samples, &to.samples
-	t.Symbols, t.Series, t.BaseTime = s.Symbols, s.Series, s.BaseTime // those to come are behind what it sees of them
-	t.Ref, s.Ref = s.Ref, t.Ref[:0]
-	t.Delta, s.Delta = s.Delta, t.Delta[:0]
-	t.Value, s.Value = s.Value, t.Value[:0]
+	to.columns, t.Ref, t.Delta, t.Value, t.BaseTime = b.columns, s.Ref, s.Delta, s.Value, s.BaseTime
+	b.columns, s.Ref, s.Delta, s.Value = nil, nil, nil, nil
 	to.wire.Events, b.wire.Events = b.wire.Events, to.wire.Events[:0]
 	to.wire.Gpus, b.wire.Gpus = b.wire.Gpus, nil
 	to.refused, b.refused = b.refused, 0
@@ -185,7 +191,11 @@ func (b *Batch) Len() (samples, events int) { return len(b.samples.Ref), len(b.w
 // Discard forgets the samples and events that wait, such as those of a poll
 // that failed half-way.
 func (b *Batch) Discard() {
-	b.samples.Ref, b.samples.Delta, b.samples.Value = b.samples.Ref[:0], b.samples.Delta[:0], b.samples.Value[:0]
+	if c := b.columns; c != nil {
+		c.ref, c.delta, c.value = b.samples.Ref, b.samples.Delta, b.samples.Value
+		columnPool.Put(c)
+		b.columns, b.samples.Ref, b.samples.Delta, b.samples.Value = nil, nil, nil, nil
+	}
 	clear(b.wire.Events)
 	b.wire.Events = b.wire.Events[:0]
 	b.settle(false)
@@ -205,6 +215,8 @@ func (b *Batch) Emit(ctx context.Context, out Emitter, observed time.Time) error
 	}
 	b.wire.Samples = nil
 	if len(b.samples.Ref) > 0 {
+		b.share()
+		b.samples.Symbols, b.samples.Series = b.names.symbols, b.names.list
 		b.wire.Samples = &b.samples
 	}
 	gpus := b.wire.Gpus
@@ -213,9 +225,14 @@ func (b *Batch) Emit(ctx context.Context, out Emitter, observed time.Time) error
 	}
 	var err error
 	if b.wire.Samples != nil || b.wire.Gpus != nil || len(b.wire.Events) > 0 {
-		err = out.Emit(ctx, &b.wire)
+		if e, ok := out.(*emitter); ok {
+			err = e.emit(ctx, &b.wire, b.names.wire)
+		} else {
+			err = out.Emit(ctx, &b.wire)
+		}
 	}
 	b.wire.Gpus = gpus
+	b.samples.Symbols, b.samples.Series = nil, nil
 	if err != nil {
 		return err
 	}

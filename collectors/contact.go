@@ -290,7 +290,7 @@ func (w *watch) publish(typ, since, state string, now time.Time, cause error) er
 	b := NewBatch(device, w.inst.collector)
 	b.Event(ev)
 	b.wire.Observed = now.UnixNano()
-	return w.em.publish(w.ctx, &b.wire)
+	return w.em.publish(w.ctx, &b.wire, nil)
 }
 
 // lossMessage says why there is no contact: a device may well answer.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-
 	"auspex/internal/bus"
 	"auspex/internal/bus/spool"
 	"auspex/internal/run"
@@ -76,11 +74,14 @@ func (e *emitter) refused(n int) {
 }
 
 // Emit implements [Emitter].
-func (e *emitter) Emit(ctx context.Context, b *auspexv1.Batch) error {
+func (e *emitter) Emit(ctx context.Context, b *auspexv1.Batch) error { return e.emit(ctx, b, nil) }
+
+// emit is Emit of a batch whose symbols and series are encoded already, unless that is nil.
+func (e *emitter) emit(ctx context.Context, b *auspexv1.Batch, encoded []byte) error {
 	if err := e.hold(ctx, b); err != nil {
 		return err
 	}
-	if err := e.publish(ctx, b); err != nil {
+	if err := e.publish(ctx, b, encoded); err != nil {
 		return err
 	}
 	e.contact()
@@ -100,7 +101,7 @@ func (e *emitter) hold(ctx context.Context, b *auspexv1.Batch) error {
 	return run.Sleep(ctx, wait)
 }
 
-func (e *emitter) publish(ctx context.Context, b *auspexv1.Batch) error {
+func (e *emitter) publish(ctx context.Context, b *auspexv1.Batch, encoded []byte) error {
 	select {
 	case e.sem <- struct{}{}:
 		defer func() { <-e.sem }()
@@ -124,7 +125,7 @@ func (e *emitter) publish(ctx context.Context, b *auspexv1.Batch) error {
 	if b.Samples == nil && b.Gpus == nil {
 		return nil
 	}
-	part := auspexv1.Batch{Device: b.Device, Collector: b.Collector, Observed: b.Observed, Samples: b.Samples, Gpus: b.Gpus}
+	part := auspexv1.Batch{Device: b.Device, Collector: b.Collector, Observed: b.Observed, Samples: withEncoded(b.Samples, encoded), Gpus: b.Gpus}
 	if len(b.Samples.GetRef()) > 1 && part.SizeVT() > maxMessage {
 		part.Samples = nil
 		if b.Gpus != nil {
@@ -135,6 +136,16 @@ func (e *emitter) publish(ctx context.Context, b *auspexv1.Batch) error {
 		return e.sendSamples(ctx, b, b.Samples)
 	}
 	return e.send(ctx, schemas.TopicTelemetry, &part)
+}
+
+// withEncoded returns samples with their symbols and series as they are on the wire: the same message, in another order.
+func withEncoded(s *auspexv1.SampleColumns, encoded []byte) *auspexv1.SampleColumns {
+	if s == nil || encoded == nil {
+		return s
+	}
+	out := &auspexv1.SampleColumns{Ref: s.Ref, BaseTime: s.BaseTime, Delta: s.Delta, Value: s.Value}
+	out.ProtoReflect().SetUnknown(encoded)
+	return out
 }
 
 // zeroTime is what the zero time.Time becomes on the wire.
@@ -221,12 +232,11 @@ func sampleCount(b *auspexv1.Batch) int {
 	n := len(b.GetSamples().GetValue())
 	if g := b.GetGpus(); g != nil {
 		rows := len(g.GetGpu())
-		g.ProtoReflect().Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-			if fd.IsList() && fd.Kind() == protoreflect.DoubleKind && v.List().Len() == rows {
+		for i := range schemas.GPUMetrics {
+			if len(*schemas.GPUMetrics[i].Get(g)) == rows {
 				n += rows
 			}
-			return true
-		})
+		}
 	}
 	return n
 }

@@ -27,10 +27,16 @@ type namedBound struct {
 	bound              schemas.Bound
 }
 
-// given is a threshold as it was last sent, and as it waits for Emit.
+// given is a threshold as it was last sent.
 type given struct {
-	value, next float64
-	at, nextAt  time.Time
+	value float64
+	at    int64 // Unix nanoseconds; 0 is never
+}
+
+// ungiven is a threshold that waits for Emit.
+type ungiven struct {
+	threshold int
+	given
 }
 
 // Thresholds says which bounds the device gives for the readings of a series. Collectors
@@ -40,20 +46,20 @@ type given struct {
 // contradict each other, are left out: a device's "none" may be passed as NaN, and firmware is
 // seen that has zeros for all that it does not know.
 func (b *Batch) Thresholds(reading Ref, at time.Time, bounds ...Threshold) {
-	if int(reading) >= len(b.samples.Series) {
+	if int(reading) >= len(b.names.list) {
 		return
 	}
 	for _, t := range coherent(bounds) {
 		key := boundKey{reading, t.Bound}
-		ref, ok := b.bounds[key]
+		ref, ok := b.names.bounds[key]
 		if !ok {
-			sym, s := b.samples.Symbols, b.samples.Series[reading]
+			sym, s := b.names.symbols, b.names.list[reading]
 			labels := make([]string, 0, len(s.Labels)+2)
 			for _, l := range s.Labels {
 				labels = append(labels, sym[l])
 			}
 			ref = b.thresholdSeries(sym[s.Metric], sym[s.PartKind], sym[s.Part], t.Bound, labels...)
-			b.bounds[key] = ref
+			b.own().bounds[key] = ref
 		}
 		b.threshold(ref, at, t.Value)
 	}
@@ -65,10 +71,10 @@ func (b *Batch) Thresholds(reading Ref, at time.Time, bounds ...Threshold) {
 func (b *Batch) ThresholdsOf(metric, kind, part string, at time.Time, bounds ...Threshold) {
 	for _, t := range coherent(bounds) {
 		key := namedBound{metric, kind, part, t.Bound}
-		ref, ok := b.named[key]
+		ref, ok := b.names.named[key]
 		if !ok {
 			ref = b.thresholdSeries(metric, kind, part, t.Bound)
-			b.named[key] = ref
+			b.own().named[key] = ref
 		}
 		b.threshold(ref, at, t.Value)
 	}
@@ -96,25 +102,28 @@ func (b *Batch) threshold(ref Ref, at time.Time, v float64) {
 	if math.IsNaN(v) || math.IsInf(v, 0) || ref == Refused {
 		return
 	}
-	g := b.given[ref]
-	if g == nil {
-		g = &given{}
-		b.given[ref] = g
+	i, ok := b.names.thresholds[ref]
+	if !ok {
+		i = len(b.names.thresholds)
+		b.own().thresholds[ref] = i
 	}
-	if since := at.Sub(g.at); !g.at.IsZero() && v == g.value && since >= 0 && since < thresholdEvery {
+	if i >= len(b.given) {
+		b.given = append(b.given, make([]given, len(b.names.thresholds)-len(b.given))...)
+	}
+	g, ns := b.given[i], at.UnixNano()
+	if since := time.Duration(ns - g.at); g.at != 0 && v == g.value && since >= 0 && since < thresholdEvery {
 		return
 	}
-	g.next, g.nextAt = v, at
-	b.waiting = append(b.waiting, g)
+	b.waiting = append(b.waiting, ungiven{i, given{v, ns}})
 	b.Sample(ref, at, v)
 }
 
 // settle marks the thresholds that wait as sent; those of a poll that failed come again.
 func (b *Batch) settle(sent bool) {
-	for _, g := range b.waiting {
-		if sent {
-			g.value, g.at = g.next, g.nextAt
+	if sent {
+		for _, w := range b.waiting {
+			b.given[w.threshold] = w.given
 		}
 	}
-	b.waiting = b.waiting[:0]
+	b.waiting = nil // the next are minutes away
 }

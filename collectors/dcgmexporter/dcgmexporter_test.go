@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -313,6 +315,95 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// sheets keeps batches as they go on the wire.
+type sheets [][]byte
+
+func (s *sheets) Emit(_ context.Context, b *auspexv1.Batch) error {
+	wire, err := b.MarshalVT()
+	*s = append(*s, wire)
+	return err
+}
+
+// samePages reads pages one after the other, with and without what is remembered of the page before, and compares all that
+// comes of it.
+func samePages(t *testing.T, pages [][]byte) {
+	t.Helper()
+	fresh := func() *collectors.Batch { return collectors.NewBatch("h", Name) }
+	quick, plain := newTable(fresh), newTable(fresh)
+	for i, page := range pages {
+		now := time.Unix(int64(i)*60, 0)
+		type outcome struct {
+			Samples, Bad int
+			First        string
+			Told         string
+			Sheets       sheets
+		}
+		read := func(tab *table) (o outcome) {
+			var first error
+			if o.Samples, o.Bad, first = tab.parse(page, now); first != nil {
+				o.First = first.Error()
+			}
+			tab.gpus.Fill(tab.batch, now)
+			o.Told = fmt.Sprint(tab.told, tab.gpus)
+			if err := tab.batch.Emit(t.Context(), &o.Sheets, now); err != nil {
+				t.Fatal(err)
+			}
+			return o
+		}
+		plain.page = nil
+		if d := cmp.Diff(read(plain), read(quick)); d != "" {
+			t.Fatalf("page %d: %s", i, d)
+		}
+	}
+}
+
+// between separates pages in a fuzzed text: no page holds it.
+const between = "\x1e"
+
+// pagesLikeTheLast are what a page may be after one that is known.
+var pagesLikeTheLast = []string{
+	"a{gpu=\"0\",UUID=\"x\"} 1\nb 2\n" + between + "a{gpu=\"0\",UUID=\"x\"} 1.25\nb -3\n",
+	"a 1\nb 2\nc 3\n" + between + "c 3\nb 2\na 1\n" + between + "a 1\nc 3\n" + between + "a 1\nb 2\nc 3\nd 4\n",
+	"a 1\nb 2\n" + between + "a 1\na 1\nb 2\nb 3\n" + between + "a 1\nb\n" + between + "a 1\nb ",
+	"# HELP a b\n# TYPE a gauge\na 1 1700000000000\n" + between + "# TYPE a gauge\na NaN 1700000001000\n" + between + "a +Inf\na -Inf\na 1e3\na 0x1p4\n",
+	"a 1 # {trace_id=\"x\"} 1\n" + between + "a 1\r\na  2 \n" + between + "a \t3\na 1.\na .5\na -\na .\na 1..2\n",
+	`a{b="\"} 1",c="\\"} 1` + between + `a{b="\"} 1",c="\\"} 2` + between + `a{b="\"} 1`,
+	"a} 1\n" + between + "a} 2\n" + between + "a}2\na{} 1\na{}2\n",
+	"DCGM_FI_DEV_GPU_TEMP{gpu=\"0\",UUID=\"A\",pci_bus_id=\"00000000:10:00.0\"} 40\nDCGM_FI_DEV_POWER_USAGE{gpu=\"0\",UUID=\"B\"} 1.5\nDCGM_FI_DEV_SLOWDOWN_TEMP{gpu=\"0\"} 87\n" + between +
+		"DCGM_FI_DEV_GPU_TEMP{gpu=\"0\",UUID=\"C\"} 2147483632\nDCGM_FI_DEV_POWER_USAGE{gpu=\"0\",UUID=\"B\"} 1,5\nDCGM_FI_DEV_SLOWDOWN_TEMP{gpu=\"0\"} 88\n" + between +
+		"DCGM_FI_DEV_GPU_TEMP{gpu=\"0\",UUID=\"A\"} 123456789012345678901234\nDCGM_FI_DEV_ROW_REMAP_PENDING{gpu=\"0\"} 1\n",
+	"a 9007199254740993\n" + between + "a 9007199254740993\na 9007199254740992\na 0.1234567890123456789\na -0\na 00000000000000000001\n",
+}
+
+func TestAPageIsReadAsIfThereHadBeenNoneBefore(t *testing.T) {
+	for _, text := range pagesLikeTheLast {
+		samePages(t, bytes.Split([]byte(text), []byte(between)))
+	}
+}
+
+// Other bodies than those of the page before, in any order, give the same rows as a reader gives that remembers none.
+func FuzzPages(f *testing.F) {
+	for _, text := range pagesLikeTheLast {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) { samePages(t, bytes.Split(text, []byte(between))) })
+}
+
+// A number that is read at one go is what strconv makes of it, to the bit.
+func TestPlainNumbersAreExact(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200_000 {
+		text := strconv.FormatFloat(rng.NormFloat64()*math.Pow(10, float64(rng.IntN(18)-6)), 'f', rng.IntN(12), 64)
+		want, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, n := number([]byte(text + "\nnext")); n > 0 && (n != len(text)+1 || math.Float64bits(got) != math.Float64bits(want)) {
+			t.Fatalf("%s is %v of %d bytes, want %v", text, got, n, want)
+		}
+	}
 }
 
 func TestSeriesThatChangeWithEachScrapeDoNotPileUp(t *testing.T) {

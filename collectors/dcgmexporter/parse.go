@@ -41,12 +41,16 @@ func mustColumn(metric string) int {
 
 // series is what a line's name and labels stand for.
 type series struct {
-	column int // index into schemas.GPUMetrics, or -1
-	gpu    int // row of table.gpus, or -1
-	ref    collectors.Ref
-	remap  bool // DCGM_FI_DEV_ROW_REMAP_PENDING
-	// bounds is set where the line is a threshold of another metric.
+	key       string // the line up to its value
+	column    int    // index into schemas.GPUMetrics, or -1
+	gpu       int    // row of table.gpus, or -1
+	uuid, pci string // of the GPU
+	ref       collectors.Ref
+	reads     bool // as [told]
+	remap     bool // DCGM_FI_DEV_ROW_REMAP_PENDING
+	// bounds is set where the line is a threshold of another metric, of a part.
 	bounds *threshold
+	part   string
 }
 
 // told is what a GPU told beside its columns in this scrape.
@@ -56,9 +60,11 @@ type told struct {
 }
 
 // table holds one host's scrape. It is filled again for each scrape; the names
-// of known series are found without allocation.
+// of known series are found without allocation, and without a look where the lines
+// come in the order of the scrape before.
 type table struct {
-	known  map[string]series
+	known  map[string]*series
+	page   []*series // of the lines of the last scrape, in order
 	gpus   collectors.GPUs
 	told   []told // by row
 	batch  *collectors.Batch
@@ -70,7 +76,7 @@ type table struct {
 type label struct{ name, value string }
 
 func newTable(fresh func() *collectors.Batch) *table {
-	return &table{known: make(map[string]series), batch: fresh(), fresh: fresh}
+	return &table{known: make(map[string]*series), batch: fresh(), fresh: fresh}
 }
 
 func (t *table) reset(now time.Time) {
@@ -82,7 +88,7 @@ func (t *table) reset(now time.Time) {
 		t.since = now
 	} else if len(t.known) >= maxSeries && now.Sub(t.since) >= relearn {
 		clear(t.known)
-		t.batch, t.since = t.fresh(), now
+		t.page, t.batch, t.since = nil, t.fresh(), now
 	}
 }
 
@@ -90,7 +96,17 @@ func (t *table) reset(now time.Time) {
 // samples it has taken, how many lines it could not read, and the first reason.
 func (t *table) parse(body []byte, now time.Time) (samples, bad int, first error) {
 	t.reset(now)
+	next := 0 // of the lines of the last scrape
 	for len(body) > 0 {
+		var s *series
+		if next < len(t.page) && t.page[next].begins(body) {
+			s = t.page[next]
+			if v, n := number(body[len(s.key)+1:]); n > 0 {
+				t.take(s, v, now)
+				body, next, samples = body[len(s.key)+1+n:], next+1, samples+1
+				continue
+			}
+		}
 		line := body
 		if i := bytes.IndexByte(body, '\n'); i >= 0 {
 			line, body = body[:i], body[i+1:]
@@ -103,65 +119,135 @@ func (t *table) parse(body []byte, now time.Time) (samples, bad int, first error
 		if len(line) == 0 || line[0] == '#' {
 			continue
 		}
-		if err := t.line(line, now); err != nil {
+		s, err := t.line(line, s, now)
+		if err != nil {
 			if bad++; first == nil {
 				first = err
 			}
 			continue
 		}
 		samples++
+		if next < len(t.page) {
+			t.page[next] = s
+		} else if next < maxSeries {
+			t.page = append(t.page, s)
+		}
+		next++
 	}
+	t.page = t.page[:min(next, len(t.page))]
 	return samples, bad, first
 }
 
-func (t *table) line(line []byte, now time.Time) error {
-	end := keyEnd(line)
+// begins reports whether a page goes on with a line of the series.
+func (s *series) begins(page []byte) bool {
+	n := len(s.key)
+	return len(page) > n && page[n] == ' ' && string(page[:n]) == s.key
+}
+
+// exact are the powers of ten that a float64 has exactly.
+var exact = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18}
+
+// number reads what a line ends with, if that is a plain decimal number whose digits a float64 has exactly: its quotient by
+// a power of ten is the nearest float64 then, as strconv has it (Clinger, How to read floating point numbers accurately,
+// 1990). It returns how many bytes that took, the end of the line included; 0 is anything else.
+func number(b []byte) (v float64, n int) {
+	const digits, whole = 18, 1 << 53
+	var mantissa uint64
+	i, point, minus := 0, -1, false
+	if len(b) > 0 && b[0] == '-' {
+		i, minus = 1, true
+	}
+	start := i
+	for ; i < len(b) && b[i] != '\n'; i++ {
+		switch c := b[i]; {
+		case c >= '0' && c <= '9':
+			mantissa = mantissa*10 + uint64(c-'0')
+		case c == '.' && point < 0:
+			point = i
+		default:
+			return 0, 0
+		}
+		if i-start > digits {
+			return 0, 0
+		}
+	}
+	count, behind := i-start, 0
+	if point >= 0 {
+		count, behind = count-1, i-point-1
+	}
+	if count == 0 || mantissa > whole {
+		return 0, 0
+	}
+	v = float64(mantissa) / exact[behind]
+	if minus {
+		v = -v
+	}
+	return v, min(i+1, len(b))
+}
+
+// line takes a line without its end; its series is nil where it is not known yet.
+func (t *table) line(line []byte, s *series, now time.Time) (*series, error) {
+	end := -1
+	if s != nil && len(line) > len(s.key) {
+		end = len(s.key)
+	} else {
+		s, end = nil, keyEnd(line)
+	}
 	if end <= 0 {
-		return fmt.Errorf("line %.60q has no value", line)
+		return nil, fmt.Errorf("line %.60q has no value", line)
 	}
 	key, rest := line[:end], bytes.TrimLeft(line[end:], " \t")
 	num, stamp, _ := bytes.Cut(rest, []byte{' '})
 	v, err := strconv.ParseFloat(unsafe.String(unsafe.SliceData(num), len(num)), 64) // not kept
 	if err != nil || len(num) == 0 {
 		if bytes.IndexByte(num, ',') > 0 {
-			return fmt.Errorf("value %.40q of %.60q has a decimal comma", num, key)
+			return nil, fmt.Errorf("value %.40q of %.60q has a decimal comma", num, key)
 		}
-		return fmt.Errorf("value %.40q of %.60q is not a number", num, key)
+		return nil, fmt.Errorf("value %.40q of %.60q is not a number", num, key)
 	}
 	at := now
 	if len(stamp) > 0 {
 		ms, err := strconv.ParseInt(string(bytes.TrimSpace(stamp)), 10, 64)
 		if err != nil {
-			return fmt.Errorf("time %.40q of %.60q is not a number", stamp, key)
+			return nil, fmt.Errorf("time %.40q of %.60q is not a number", stamp, key)
 		}
 		at = time.UnixMilli(ms)
 	}
-	s, ok := t.known[string(key)]
-	if !ok {
-		if s, err = t.learn(string(key)); err != nil {
-			return err
+	if s == nil {
+		if s = t.known[string(key)]; s == nil {
+			if s, err = t.learn(string(key)); err != nil {
+				return nil, err
+			}
+			t.known[s.key] = s
 		}
 	}
+	t.take(s, v, at)
+	return s, nil
+}
+
+// take takes a value of a series.
+func (t *table) take(s *series, v float64, at time.Time) {
+	t.identify(s) // another GPU may be in its place
 	if blank(v) {
-		return nil
+		return
 	}
 	if s.gpu >= 0 {
 		t.gpus.Seen(s.gpu, at)
-		t.told[s.gpu].reads = t.told[s.gpu].reads || s.column >= 0 && !schemas.GPUMetrics[s.column].Counter && !remembered[s.column]
+		if s.reads {
+			t.told[s.gpu].reads = true
+		}
 	}
 	if s.column >= 0 {
 		t.gpus.Set(s.gpu, s.column, at, v)
-		return nil
+		return
 	}
 	if s.remap {
 		t.told[s.gpu].pending = v
 	}
 	t.batch.Sample(s.ref, at, v)
 	if s.bounds != nil && v > 0 && v < s.bounds.below {
-		gpu := "gpu" + strconv.FormatUint(uint64(t.gpus.At(s.gpu).Index), 10)
-		t.batch.ThresholdsOf(s.bounds.metric, schemas.KindGPU, gpu, at, collectors.Threshold{Bound: s.bounds.bound, Value: v})
+		t.batch.ThresholdsOf(s.bounds.metric, schemas.KindGPU, s.part, at, collectors.Threshold{Bound: s.bounds.bound, Value: v})
 	}
-	return nil
 }
 
 // remembered are the gauges that the driver knows of a GPU that is gone.
@@ -199,28 +285,30 @@ func keyEnd(line []byte) int {
 var errTooMany = fmt.Errorf("more than %d series in one exposition", maxSeries)
 
 // learn parses name and labels of a series that is new.
-func (t *table) learn(key string) (series, error) {
+func (t *table) learn(key string) (*series, error) {
 	if len(t.known) >= maxSeries {
-		return series{}, errTooMany
+		return nil, errTooMany
 	}
 	name, rest, has := strings.Cut(key, "{")
 	t.labels = t.labels[:0]
 	if has {
 		if err := t.parseLabels(strings.TrimSuffix(rest, "}")); err != nil {
-			return series{}, fmt.Errorf("labels of %.60q: %w", key, err)
+			return nil, fmt.Errorf("labels of %.60q: %w", key, err)
 		}
 	}
-	s := series{column: -1, gpu: -1}
+	s := &series{key: key, column: -1, gpu: -1}
 	index, err := strconv.ParseUint(t.label("gpu"), 10, 16)
 	if err == nil {
 		if index >= collectors.MaxGPUs {
-			return series{}, fmt.Errorf("GPU %d: a host has at most %d", index, collectors.MaxGPUs)
+			return nil, fmt.Errorf("GPU %d: a host has at most %d", index, collectors.MaxGPUs)
 		}
-		s.gpu = t.gpuAt(uint32(index), t.label("UUID"), gpuwatch.PCI(t.label("pci_bus_id")))
+		s.gpu, s.uuid, s.pci = t.gpuAt(uint32(index)), t.label("UUID"), gpuwatch.PCI(t.label("pci_bus_id"))
+		if g := t.gpus.At(s.gpu); g.UUID == s.uuid && g.PCI == s.pci { // equal strings in one place are compared by that
+			s.uuid, s.pci = g.UUID, g.PCI
+		}
 	}
 	if c, ok := columnOf(name); ok && s.gpu >= 0 && t.label("GPU_I_ID") == "" {
-		s.column = c
-		t.known[key] = s
+		s.column, s.reads = c, !schemas.GPUMetrics[c].Counter && !remembered[c]
 		return s, nil
 	}
 	s.remap = name == "DCGM_FI_DEV_ROW_REMAP_PENDING" && s.gpu >= 0
@@ -242,8 +330,7 @@ func (t *table) learn(key string) (series, error) {
 			keep = append(keep, l.name, l.value)
 		}
 	}
-	s.ref = t.batch.Series(name, kind, part, keep...)
-	t.known[key] = s
+	s.ref, s.part = t.batch.Series(name, kind, part, keep...), part
 	return s, nil
 }
 
@@ -291,17 +378,24 @@ func (t *table) parseLabels(s string) error {
 	}
 }
 
-func (t *table) gpuAt(index uint32, uuid, pci string) int {
+func (t *table) gpuAt(index uint32) int {
 	row := t.gpus.Row(index, time.Time{})
 	if row == len(t.told) {
 		t.told = append(t.told, told{pending: math.NaN()})
 	}
-	g := t.gpus.At(row)
-	if uuid != "" {
-		g.UUID = uuid
-	}
-	if pci != "" {
-		g.PCI = pci
-	}
 	return row
+}
+
+// identify names the GPU of a series as the series does.
+func (t *table) identify(s *series) {
+	if s.gpu < 0 {
+		return
+	}
+	g := t.gpus.At(s.gpu)
+	if s.uuid != "" && g.UUID != s.uuid {
+		g.UUID = s.uuid
+	}
+	if s.pci != "" && g.PCI != s.pci {
+		g.PCI = s.pci
+	}
 }

@@ -107,7 +107,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		)
 	}
 	r := &reader{
-		cfg: c, s: s, target: target, device: device, conn: conn, batch: collectors.NewBatch(device, Name),
+		cfg: c, s: s, target: target, device: device, conn: conn, batch: collectors.NewBatch(device, Name), model: new(model),
 		badRecords: counter("bad_records_total", "Malformed event log and sensor records."),
 		rereads:    counter("sel_rereads_total", "Event logs that were read from their start because none of the last known records was there."),
 		clears:     counter("sel_clears_total", "Event logs that were cleared because clear_sel_at says so."),
@@ -141,18 +141,17 @@ type reader struct {
 
 	skew      time.Duration // the controller's clock minus ours
 	skewAt    time.Time
-	sensors   []sensorRef
-	known     []ipmi.Sensor     // all, and
-	byKey     map[sensorKey]int // where each stands
-	tells     bool              // a sensor tells the server's power
-	drawFrom  time.Time         // before then it is not asked for over DCMI
-	statesAt  time.Time         // when discrete sensors were read
-	maker     uint32            // of the controller, 0 is not known
+	model     *model
+	own       map[int][]collectors.Threshold // of sensors of the model whose thresholds are set otherwise
+	drawFrom  time.Time                      // before then it is not asked for over DCMI
+	statesAt  time.Time                      // when discrete sensors were read
+	maker     uint32                         // of the controller, 0 is not known
 	stamp     ipmi.SDRStamp
 	haveSDR   bool
 	sensorsAt time.Time
 
-	sol solState
+	sol   solState
+	parts partsState
 
 	thresholdsAt time.Time // when those that can be set were read
 }
@@ -207,9 +206,15 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 		if err := r.turn(ctx, func() error { return r.readConsole(ctx, now) }); err != nil {
 			return mark(err)
 		}
+		if err := r.turn(ctx, func() error { return r.readParts(ctx, now) }); err != nil {
+			return mark(err)
+		}
 		r.sensorsAt = now
 	}
-	return r.batch.Emit(ctx, out, now)
+	if err := r.batch.Emit(ctx, out, now); err != nil {
+		return err
+	}
+	return r.tellParts(ctx, out, now)
 }
 
 func (r *reader) turn(ctx context.Context, f func() error) error {
@@ -243,7 +248,7 @@ func (r *reader) readPower(ctx context.Context, now time.Time) error {
 	if on {
 		v = 1
 	}
-	r.batch.Sample(r.batch.Series("auspex_server_power_on", "", ""), now, v)
+	r.batch.Sample(r.batch.Series(powerOn, "", ""), now, v)
 	return nil
 }
 

@@ -3,18 +3,18 @@ package ipmi
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"auspex/collectors"
 	"auspex/internal/bmc/ipmi"
-	"auspex/internal/bmc/sensor"
 	"auspex/internal/decode/sel"
 	"auspex/schemas"
 )
 
 // sensorRef is a sensor and where its readings go.
 type sensorRef struct {
-	s     ipmi.Sensor
+	s     *ipmi.Sensor
 	ref   collectors.Ref
 	scale float64
 	// supply is set for the discrete sensor of a power supply, whose bits say
@@ -25,12 +25,12 @@ type sensorRef struct {
 	thresholds  []collectors.Threshold // scaled as the readings are
 }
 
-// setThresholds takes what the device gives for a sensor.
-func (s *sensorRef) setThresholds(given []schemas.Threshold) {
-	s.thresholds = s.thresholds[:0]
+// scaled returns what the device gives for a sensor as its readings are.
+func (s *sensorRef) scaled(given []schemas.Threshold) (out []collectors.Threshold) {
 	for _, t := range given {
-		s.thresholds = append(s.thresholds, collectors.Threshold{Bound: t.Bound, Value: t.Value * s.scale})
+		out = append(out, collectors.Threshold{Bound: t.Bound, Value: t.Value * s.scale})
 	}
+	return out
 }
 
 // recheck is how often the stamp of the sensor records is looked at; re-reading
@@ -44,20 +44,23 @@ const (
 	redraw  = time.Hour
 )
 
-// draws is the metric of a server's power.
-const draws = "auspex_server_power_watts"
+// Metrics of a server: its power, and whether it has any.
+const (
+	draws   = "auspex_server_power_watts"
+	powerOn = "auspex_server_power_on"
+)
 
 // sensorKey is what tells sensors apart (section 33.3).
 type sensorKey struct{ owner, lun, number uint8 }
 
 // sensorOf finds the sensor of a record by its owner, or by its number and type where another has sent the record for it.
 func (r *reader) sensorOf(rec *sel.Record) *ipmi.Sensor {
-	if i, ok := r.byKey[sensorKey{uint8(rec.Generator & 0xff), uint8(rec.Generator >> 8 & 3), rec.SensorNumber}]; ok { //nolint:gosec // masked
-		return &r.known[i]
+	if i, ok := r.model.byKey[sensorKey{uint8(rec.Generator & 0xff), uint8(rec.Generator >> 8 & 3), rec.SensorNumber}]; ok { //nolint:gosec // masked
+		return &r.model.known[i]
 	}
 	var found *ipmi.Sensor
-	for i := range r.known {
-		if s := &r.known[i]; s.Number == rec.SensorNumber && s.Type == rec.SensorType {
+	for i := range r.model.known {
+		if s := &r.model.known[i]; s.Number == rec.SensorNumber && s.Type == rec.SensorType {
 			if found != nil {
 				return nil
 			}
@@ -89,39 +92,18 @@ func (r *reader) readNames(ctx context.Context) error {
 	if r.haveSDR && stamp == r.stamp {
 		return r.readThresholds(ctx, now)
 	}
-	list, bad, err := r.conn.Sensors(ctx)
+	records, err := r.conn.SensorRecords(ctx)
 	if err != nil {
 		return err
 	}
-	r.badRecords.Add(float64(bad))
 	if r.maker, err = r.conn.Manufacturer(ctx); err != nil {
 		return err
 	}
 	r.stamp, r.haveSDR = stamp, true
-	r.sensors, r.known, r.byKey, r.tells = r.sensors[:0], list, make(map[sensorKey]int, len(list)), false
-	r.batch = collectors.NewBatch(r.device, Name)
-	for i, s := range list {
-		r.byKey[sensorKey{s.Owner, s.LUN, s.Number}] = i
-		ref := sensorRef{s: s}
-		kind, part := sensor.Part(s.Name)
-		switch {
-		case s.Analog && s.Unit != ipmi.UnitNone:
-			c := sensor.Classify(s.Name, "", sensor.Quantity(s.Unit))
-			ref.ref, ref.scale = r.batch.Series(c.Metric, c.Kind, c.Part, "sensor", s.Name), c.Scale
-			ref.setThresholds(s.Thresholds)
-			r.tells = r.tells || c.Metric == draws && c.Part == ""
-		case s.Type == typePowerSupply && s.Reading == sensorSpecific && kind == schemas.KindPSU:
-			ref.supply = true
-			ref.input = r.batch.Series("auspex_psu_input_present", kind, part, "sensor", s.Name)
-			ref.good = r.batch.Series("auspex_psu_healthy", kind, part, "sensor", s.Name)
-		case !s.Analog && !s.EventOnly && s.Reading != thresholds:
-			c := sensor.Classify(s.Name, "", sensor.State)
-			ref.discrete, ref.ref, ref.scale = true, r.batch.Series(c.Metric, c.Kind, c.Part, "sensor", s.Name), 1
-		default:
-			continue
-		}
-		r.sensors = append(r.sensors, ref)
-	}
+	r.model, r.own = modelOf(records), nil
+	r.badRecords.Add(float64(r.model.bad))
+	r.batch = r.model.batch.Fork(r.device)
+	r.parts.readAt = time.Time{} // others may have been put in
 	r.thresholdsAt = time.Time{}
 	return r.readThresholds(ctx, now)
 }
@@ -131,16 +113,23 @@ func (r *reader) readThresholds(ctx context.Context, now time.Time) error {
 	if now.Sub(r.thresholdsAt) < rethreshold {
 		return nil
 	}
-	for i := range r.sensors {
-		s := &r.sensors[i]
+	for i := range r.model.sensors {
+		s := &r.model.sensors[i]
 		if !s.s.Settable || s.supply {
 			continue
 		}
-		given, err := r.conn.Thresholds(ctx, &s.s)
+		given, err := r.conn.Thresholds(ctx, s.s)
 		if err != nil {
 			return err
 		}
-		s.setThresholds(given)
+		switch now := s.scaled(given); {
+		case slices.Equal(now, s.thresholds):
+			delete(r.own, i)
+		case r.own == nil:
+			r.own = map[int][]collectors.Threshold{i: now}
+		default:
+			r.own[i] = now
+		}
 	}
 	r.thresholdsAt = now
 	return nil
@@ -162,12 +151,12 @@ func (r *reader) readSensors(ctx context.Context, now time.Time) error {
 	if states {
 		r.statesAt = now
 	}
-	for i := range r.sensors {
-		s := &r.sensors[i]
+	for i := range r.model.sensors {
+		s := &r.model.sensors[i]
 		if s.discrete && !states {
 			continue
 		}
-		v, err := r.conn.Read(ctx, &s.s)
+		v, err := r.conn.Read(ctx, s.s)
 		if err != nil {
 			return err
 		}
@@ -186,14 +175,18 @@ func (r *reader) readSensors(ctx context.Context, now time.Time) error {
 			continue
 		}
 		r.batch.Sample(s.ref, now, s.s.Value(v.Raw)*s.scale)
-		r.batch.Thresholds(s.ref, now, s.thresholds...)
+		limits := s.thresholds
+		if own, ok := r.own[i]; ok {
+			limits = own
+		}
+		r.batch.Thresholds(s.ref, now, limits...)
 	}
 	return r.readDraw(ctx, now)
 }
 
 // readDraw reads the server's power over DCMI where no sensor tells it.
 func (r *reader) readDraw(ctx context.Context, now time.Time) error {
-	if r.tells || now.Before(r.drawFrom) {
+	if r.model.tells || now.Before(r.drawFrom) {
 		return nil
 	}
 	watts, err := r.conn.PowerDraw(ctx)

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"auspex/internal/bmc/redfish"
+	"auspex/internal/bmc/sensor"
 	"auspex/schemas"
 )
 
@@ -24,7 +24,6 @@ const (
 	partsEvery   = time.Hour       // how often what a service is made of is read
 	partsToldFor = 2 * time.Minute // how often it is told: twice before a reading becomes stale
 	mostParts    = 512             // of a device
-	mostLetters  = 128             // of a label
 )
 
 // labels are what is said of it; what is not known is left out.
@@ -43,49 +42,23 @@ func (p *part) labels() (out []string) {
 	return out
 }
 
-// told is what a service says of a part, "" for words that makers leave in place of one.
-func told(s string) string {
-	s = strings.TrimSpace(strings.Map(func(c rune) rune {
-		if !unicode.IsPrint(c) {
-			return -1
-		}
-		return c
-	}, strings.ToValidUTF8(s, "")))
-	switch strings.ToLower(s) {
-	case "n/a", "na", "none", "null", "unknown", "not specified", "not available", "to be filled by o.e.m.", "default string":
-		return ""
-	}
-	if r := []rune(s); len(r) > mostLetters {
-		s = string(r[:mostLetters])
-	}
-	return s
-}
-
-// serial is a number that tells parts apart, which one of zeros does not.
-func serial(s string) string {
-	if s = told(s); strings.Trim(s, "0 .-") == "" {
-		return ""
-	}
-	return s
-}
-
 // partFrom reads a part (DSP0268: Processor, Memory, Drive, NetworkAdapter, PowerSupply, Fan, and the older ones in Thermal
 // and Power); ok is false for one that is absent or of which nothing is said that a list of parts is read for.
 func partFrom(o redfish.Object, kind, id string) (p part, ok bool) {
 	p = part{
-		metric: "auspex_" + cmp.Or(kind, schemas.KindServer) + "_info", kind: kind, part: id, name: told(cmp.Or(o.String("Id"), o.String("MemberId"), lastPart(o.ID()))),
-		model: told(o.String("Model")), maker: told(o.String("Manufacturer")), serial: serial(o.String("SerialNumber")), number: serial(o.String("PartNumber")),
-		firmware: told(cmp.Or(o.String("FirmwareVersion"), o.String("Revision"))),
+		metric: "auspex_" + cmp.Or(kind, schemas.KindServer) + "_info", kind: kind, part: id, name: sensor.Told(cmp.Or(o.String("Id"), o.String("MemberId"), lastPart(o.ID()))),
+		model: sensor.Told(o.String("Model")), maker: sensor.Told(o.String("Manufacturer")), serial: sensor.Serial(o.String("SerialNumber")), number: sensor.Serial(o.String("PartNumber")),
+		firmware: sensor.Told(cmp.Or(o.String("FirmwareVersion"), o.String("Revision"))),
 	}
 	switch kind {
 	case schemas.KindNIC:
 		for _, c := range o.Objects("Controllers") {
-			p.firmware = cmp.Or(p.firmware, told(c.String("FirmwarePackageVersion")))
+			p.firmware = cmp.Or(p.firmware, sensor.Told(c.String("FirmwarePackageVersion")))
 		}
 	case schemas.KindCPU, schemas.KindGPU:
-		p.firmware = told(o.String("FirmwareVersion"))
+		p.firmware = sensor.Told(o.String("FirmwareVersion"))
 	case "":
-		p.firmware = told(o.String("BiosVersion"))
+		p.firmware = sensor.Told(o.String("BiosVersion"))
 	}
 	ok = o.Object("Status").String("State") != "Absent" && (p.serial != "" || p.number != "" || p.model != "")
 	return p, ok
@@ -134,8 +107,8 @@ func (r *reader) readFirmware(ctx context.Context, src *source, _ time.Time) err
 func firmwareFrom(o redfish.Object) (part, bool) {
 	id := cmp.Or(o.String("Id"), lastPart(o.ID()))
 	p := part{
-		metric: "auspex_server_firmware_info", name: told(cmp.Or(o.String("Name"), id)), component: id,
-		firmware: told(o.String("Version")),
+		metric: "auspex_server_firmware_info", name: sensor.Told(cmp.Or(o.String("Name"), id)), component: id,
+		firmware: sensor.Told(o.String("Version")),
 	}
 	for _, other := range []string{"Previous", "Available", "Rollback"} { // iDRAC names what it keeps beside so
 		if strings.HasPrefix(id, other+"-") {

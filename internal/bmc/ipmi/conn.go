@@ -126,8 +126,8 @@ func (c *Conn) Connect(ctx context.Context) error {
 		if silent {
 			errs = []error{c.passed.explain(fmt.Errorf("%w: %w", ErrNoAnswer, err))}
 		}
-		if ctx.Err() != nil || errors.As(err, &refused) || silent {
-			break // nobody there: another suite would not help
+		if ctx.Err() != nil || errors.As(err, &refused) || silent || errors.Is(err, ErrAuth) {
+			break // nobody there, or nobody who takes this password: another suite would not help, and accounts are locked out
 		}
 	}
 	if err := errors.Join(errs...); !errors.Is(err, ErrNoAnswer) && !errors.As(err, new(*net.OpError)) && ctx.Err() == nil {
@@ -240,6 +240,9 @@ func (c *Conn) do(ctx context.Context, what string, f func(*client.Client) error
 	began := time.Now()
 	c.passed.forget()
 	err := contain(c.c, f)
+	if c.line != nil {
+		c.line.leave()
+	}
 	if err == nil {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"sync"
 	"time"
 
 	"github.com/bougou/go-ipmi/pkg/client"
@@ -60,9 +61,24 @@ type lean struct {
 	seq    uint32 // of the last packet of the session that was sent
 	theirs uint32 // the number that the library gave to its last packet
 	rq     byte   // requester's sequence number of the last command
+	room   *room  // for the command that is on its way; nil between two
+	code   [sha256.Size]byte
+}
+
+// room is what a command needs while it is on its way: of ten thousand sessions, a few are asked at a time.
+type room struct {
 	packet []byte
 	answer [maxAnswer]byte
-	code   [sha256.Size]byte
+}
+
+var rooms = sync.Pool{New: func() any { return new(room) }}
+
+// leave gives the room back: nothing refers to the last answer any more.
+func (l *lean) leave() {
+	if l.room != nil {
+		rooms.Put(l.room)
+		l.room = nil
+	}
 }
 
 // maxAnswer is more than what a message of a LAN channel can take (section 13.6, 22.24: 255 bytes and what is around them).
@@ -110,9 +126,12 @@ func (s *screened) renumber(b []byte) []byte {
 	return out
 }
 
-// ask sends a command and returns what answers it, until the next call: the data and the completion code.
+// ask sends a command and returns what answers it, until the next call or [lean.leave]: the data and the completion code.
 func (s *screened) ask(ctx context.Context, opt Options, to address, cmd types.Command, data []byte) (answer []byte, code byte, err error) {
 	const sequences = 63 // six bits, of which 0 is not used
+	if s.room == nil {
+		s.room = rooms.Get().(*room)
+	}
 	s.rq = s.rq%sequences + 1
 	s.sent = payloadIPMI
 	s.seal(to, cmd, data)
@@ -133,7 +152,7 @@ func (s *screened) ask(ctx context.Context, opt Options, to address, cmd types.C
 
 // attempt sends the packet once and reads until something answers it.
 func (s *screened) attempt(ctx context.Context, timeout time.Duration, cmd types.Command) (answer []byte, code byte, err error) {
-	if _, err := s.Conn.Write(s.packet); err != nil {
+	if _, err := s.Conn.Write(s.room.packet); err != nil {
 		return nil, 0, err
 	}
 	deadline := time.Now().Add(timeout)
@@ -147,12 +166,12 @@ func (s *screened) attempt(ctx context.Context, timeout time.Duration, cmd types
 		return nil, 0, err
 	}
 	for {
-		n, err := s.Conn.Read(s.answer[:])
+		n, err := s.Conn.Read(s.room.answer[:])
 		if err != nil {
 			return nil, 0, err
 		}
-		if err = s.examine(s.answer[:n]); err == nil {
-			if answer, code, err = s.unseal(s.answer[:n], cmd); err == nil {
+		if err = s.examine(s.room.answer[:n]); err == nil {
+			if answer, code, err = s.unseal(s.room.answer[:n], cmd); err == nil {
 				return answer, code, nil
 			}
 		}
@@ -174,7 +193,7 @@ func (s *screened) seal(to address, cmd types.Command, data []byte) {
 	pad := (aes.BlockSize - plain%aes.BlockSize) % aes.BlockSize
 	payload := aes.BlockSize + plain + pad
 	s.seq++
-	b := append(s.packet[:0], 0x06, 0, 0xff, 0x07, 0x06, encrypted|authenticated|payloadIPMI)
+	b := append(s.room.packet[:0], 0x06, 0, 0xff, 0x07, 0x06, encrypted|authenticated|payloadIPMI)
 	b = binary.LittleEndian.AppendUint32(b, s.remote)
 	b = binary.LittleEndian.AppendUint32(b, s.seq)
 	b = binary.LittleEndian.AppendUint16(b, uint16(payload)) //nolint:gosec // some dozen bytes
@@ -199,7 +218,7 @@ func (s *screened) seal(to address, cmd types.Command, data []byte) {
 		b = append(b, padding)
 	}
 	b = append(b, byte(fill), 0x07)
-	s.packet = append(b, s.sum(b[4:])...)
+	s.room.packet = append(b, s.sum(b[4:])...)
 }
 
 func checksum(b []byte) (sum byte) {

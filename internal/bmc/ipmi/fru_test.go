@@ -64,10 +64,10 @@ func TestAFRUInventoryIsRead(t *testing.T) {
 		want ipmi.FRU
 		err  error
 	}{
-		"the product's":               {fru: inventory(chassis(), board(), product()), want: ipmi.FRU{Manufacturer: "Supermicro", Product: "SYS-821GE", Serial: "S123456X"}},
-		"without a product":           {fru: inventory(chassis(), board(), nil), want: ipmi.FRU{Manufacturer: "Boardmaker", Product: "X13DGU", Serial: "CH-SERIAL"}},
-		"of the board alone":          {fru: inventory(nil, board(), nil), want: ipmi.FRU{Manufacturer: "Boardmaker", Product: "X13DGU", Serial: "BRD-SERIAL"}},
-		"a product without a serial":  {fru: inventory(nil, board(), area([]byte{0}, "Supermicro", "SYS-821GE", "PART", "1.0", "")), want: ipmi.FRU{Manufacturer: "Supermicro", Product: "SYS-821GE", Serial: "BRD-SERIAL"}},
+		"the product's":               {fru: inventory(chassis(), board(), product()), want: ipmi.FRU{Manufacturer: "Supermicro", Product: "SYS-821GE", Serial: "S123456X", Part: "PART"}},
+		"without a product":           {fru: inventory(chassis(), board(), nil), want: ipmi.FRU{Manufacturer: "Boardmaker", Product: "X13DGU", Serial: "CH-SERIAL", Part: "BRD-PART"}},
+		"of the board alone":          {fru: inventory(nil, board(), nil), want: ipmi.FRU{Manufacturer: "Boardmaker", Product: "X13DGU", Serial: "BRD-SERIAL", Part: "BRD-PART"}},
+		"a product without a serial":  {fru: inventory(nil, board(), area([]byte{0}, "Supermicro", "SYS-821GE", "PART", "1.0", "")), want: ipmi.FRU{Manufacturer: "Supermicro", Product: "SYS-821GE", Serial: "BRD-SERIAL", Part: "PART"}},
 		"of nothing":                  {fru: inventory(nil, nil, nil), err: ipmi.ErrNoRecord},
 		"none":                        {err: ipmi.ErrNoRecord},
 		"with a damaged header":       {fru: harmed(inventory(chassis(), board(), product()), 4), err: ipmi.ErrDamaged},

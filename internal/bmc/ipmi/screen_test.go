@@ -189,3 +189,46 @@ func TestAnErrorSaysWhatWasPassedOver(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A wrong password is no missing cipher suite: the next suite is not tried with it, since controllers lock an account after a
+// few attempts. A suite that a controller does not have is passed over.
+func TestAWrongPasswordIsTriedWithOneSuite(t *testing.T) {
+	for name, tc := range map[string]struct {
+		password string
+		lacks    byte // a suite's authentication algorithm that the controller says it does not have
+		opened   int64
+		refused  bool
+	}{
+		"wrong password":                         {"wrong", 0, 1, true},
+		"missing suite":                          {"secret", 3, 2, false},
+		"wrong password behind a missing suite":  {"wrong", 3, 2, true},
+		"right password, with the suite at once": {"secret", 0, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := ipmitest.Start(t, ipmitest.State{Power: true})
+			var opened atomic.Int64
+			c, err := ipmi.New(ipmi.Options{
+				Addr: ipmitest.Relay(t, b.Addr, func(d []byte) [][]byte {
+					if d[5]&0x3f == 0x11 { // open session response (table 13-10)
+						opened.Add(1)
+						if tc.lacks != 0 && d[16+16] == tc.lacks {
+							d[17] = 0x11 // no cipher suite match with proposed security algorithms (table 13-15)
+						}
+					}
+					return [][]byte{d}
+				}),
+				User: "admin", Password: tc.password, Timeout: 10 * time.Second,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = c.Connect(t.Context())
+			if errors.Is(err, ipmi.ErrAuth) != tc.refused || !tc.refused && err != nil || opened.Load() != tc.opened {
+				t.Errorf("%d sessions begun, want %d: %v", opened.Load(), tc.opened, err)
+			}
+			if err := c.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

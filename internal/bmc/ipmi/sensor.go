@@ -2,8 +2,10 @@ package ipmi
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -86,39 +88,65 @@ func (c *Conn) SDRStamp(ctx context.Context) (SDRStamp, error) {
 // maxSensorRecords bounds a walk, for controllers whose records go in circles.
 const maxSensorRecords = 4096
 
-// Sensors reads all sensor data records; it costs one command a record or more.
-// A record that cannot be parsed is left out and counted in bad.
-func (c *Conn) Sensors(ctx context.Context) (out []Sensor, bad int, err error) {
+// SensorRecords reads all sensor data records; it costs one command a record or more. What it returns, each record behind
+// its length, is the same for the same records; [ParseSensors] takes it apart.
+func (c *Conn) SensorRecords(ctx context.Context) ([]byte, error) {
+	var out []byte
 	id, seen := uint16(0), 0
 	for {
 		var next uint16
-		var sdr *types.SDR
-		var raw []byte
 		err := c.do(ctx, fmt.Sprintf("read SDR %#04x", id), func(cl *client.Client) error {
 			r, err := cl.GetSDR(ctx, id)
 			if err != nil {
 				return err
 			}
-			next, raw = r.NextRecordID, r.RecordData
-			sdr, err = parseSDR(r.RecordData, next)
-			if err != nil {
-				bad++
-			}
+			next = r.NextRecordID
+			out = binary.AppendUvarint(out, uint64(len(r.RecordData)))
+			out = append(out, r.RecordData...)
 			return nil
 		})
 		if errors.Is(err, ErrNoRecord) && seen == 0 {
-			return nil, bad, nil // an empty repository
+			return nil, nil // an empty repository
 		}
 		if err != nil {
-			return nil, bad, err
+			return nil, err
 		}
-		out = append(out, sensorsOf(sdr, raw)...)
 		seen++
 		if next == LastRecord || next == id || seen >= maxSensorRecords {
-			return out, bad, nil
+			return out, nil
 		}
 		id = next
 	}
+}
+
+// each are the records of [Conn.SensorRecords].
+func each(records []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(records) > 0 {
+			n, at := binary.Uvarint(records)
+			if at <= 0 || n > uint64(len(records)-at) {
+				return
+			}
+			raw := records[at : at+int(n)] //nolint:gosec // within it
+			records = records[at+len(raw):]
+			if !yield(raw) {
+				return
+			}
+		}
+	}
+}
+
+// ParseSensors returns the sensors of [Conn.SensorRecords]. A record that cannot be parsed is left out and counted in bad.
+func ParseSensors(records []byte) (out []Sensor, bad int) {
+	for raw := range each(records) {
+		sdr, err := parseSDR(raw, LastRecord)
+		if err != nil {
+			bad++
+			continue
+		}
+		out = append(out, sensorsOf(sdr, raw)...)
+	}
+	return out, bad
 }
 
 // parseSDR keeps a panic of the parser on a malformed record from the caller.

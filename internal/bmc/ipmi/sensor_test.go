@@ -21,6 +21,16 @@ func session(t *testing.T, s ipmitest.State) *Conn {
 	return c
 }
 
+// sensorsOn reads the sensors of a controller.
+func sensorsOn(t *testing.T, c *Conn) (sensors []Sensor, bad int) {
+	t.Helper()
+	records, err := c.SensorRecords(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ParseSensors(records)
+}
+
 const (
 	fan = "020051012f2000021d027f680401957a957a3f3f0012000064000000000000000000ff00fffaf0050a0f0202000000c446414e30"
 	psu = "19005102262000190a197f40086fff7fff7fff7fc000000100000000000000cb5053553120537461747573"
@@ -28,9 +38,9 @@ const (
 
 func TestSensorsAreReadInTheirUnits(t *testing.T) {
 	c := session(t, ipmitest.State{SDRs: []string{fan, "030051010101", psu}, Readings: []ipmitest.Reading{{Sensor: 2, Raw: 80}}})
-	sensors, bad, err := c.Sensors(t.Context())
-	if err != nil || len(sensors) != 2 || bad != 1 {
-		t.Fatalf("%d sensors, %d bad, %v", len(sensors), bad, err)
+	sensors, bad := sensorsOn(t, c)
+	if len(sensors) != 2 || bad != 1 {
+		t.Fatalf("%d sensors, %d bad", len(sensors), bad)
 	}
 	s := &sensors[0]
 	r, err := c.Read(t.Context(), s)
@@ -54,6 +64,9 @@ func FuzzSDR(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
+		if sensors, bad := ParseSensors(raw); len(sensors) > 16*len(raw) || bad > len(raw) {
+			t.Errorf("%d sensors and %d malformed records of %d bytes", len(sensors), bad, len(raw))
+		}
 		sdr, err := parseSDR(raw, LastRecord)
 		if err != nil {
 			return

@@ -8,8 +8,10 @@ import (
 )
 
 // Makers whose use of event data is described in public (ipmitool 1.8.19, lib/ipmi_sel.c, which Dell and Supermicro
-// have written their parts of). Of others, and of what that does not say, the bytes stay as they are.
+// have written their parts of; FreeIPMI 1.6, libfreeipmi, for Hewlett-Packard's ProLiant). Of others, such as Lenovo, and
+// of what those do not say, the bytes stay as they are.
 const (
+	makerHP          = 11
 	makerDell        = 674
 	makerSupermicro  = 10876
 	makerSupermicro2 = 47488
@@ -18,6 +20,10 @@ const (
 	typeDellNonFatal    = 0xc2
 	typeDellFatal       = 0xc3
 	typeSupermicroReset = 0xd0
+	typeHPLight         = 0xc0
+
+	eventHPLocator = 0x70
+	eventHPHealth  = 0x71
 )
 
 // oemCode marks event data 2 or 3 as the vendor's own (table 29-6).
@@ -28,6 +34,14 @@ const (
 
 // vendor is what event data 2 and 3 mean to the maker of the controller, "" where nobody says.
 func (r *Record) vendor() string {
+	if r.Manufacturer == makerHP && r.SensorType == typeHPLight {
+		switch r.EventType {
+		case eventHPLocator:
+			return at([]string{"the locator light is on", "the locator light is off", "the locator light blinks"}, int(r.Offset()))
+		case eventHPHealth:
+			return at([]string{"the health light is green", "the health light is amber", "the health light is red"}, int(r.Offset()))
+		}
+	}
 	if r.EventType != faults.SELSensorSpecific {
 		return ""
 	}

@@ -187,3 +187,29 @@ func FuzzRawRecords(f *testing.F) {
 		}
 	})
 }
+
+// The lights of a ProLiant are told in words; of a maker that describes nothing in public, such as Lenovo, the bytes are kept.
+func TestRecordsOfMakersAreToldOrKept(t *testing.T) {
+	for _, tc := range []struct {
+		maker          uint32
+		record, detail string
+	}{
+		{11, "0100 02 0065276a 2000 04 c0 03 71 02 ff ff", "the health light is red"},
+		{11, "0100 02 0065276a 2000 04 c0 03 70 01 ff ff", "the locator light is off"},
+		{11, "0100 02 0065276a 2000 04 c0 03 71 0e ff ff", "event data 0effff"},
+		{674, "0100 02 0065276a 2000 04 c0 03 71 02 ff ff", "event data 02ffff"},
+		{19046, "0100 02 0065276a 2000 04 c0 03 71 a2 12 34", "event data a21234"},
+		{19046, "0100 d0 0065276a 664a00 010203040506", "OEM record d0h of Lenovo: 010203040506"},
+		{47196, "0100 c0 0065276a 5cb800 010203040506", "OEM record c0h of Hewlett Packard Enterprise: 010203040506"},
+		{47196, "0100 e1 0102030405060708090a0b0c0d", "OEM record e1h: 0102030405060708090a0b0c0d"},
+	} {
+		r, err := ParseHex(tc.record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Manufacturer = tc.maker
+		if ev := r.Event(""); !strings.Contains(ev.Message, tc.detail) {
+			t.Errorf("%d, %s: %q, want %q in it", tc.maker, tc.record, ev.Message, tc.detail)
+		}
+	}
+}
