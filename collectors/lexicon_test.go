@@ -141,3 +141,35 @@ func TestSamplesWithEncodedNamesAreTheSameMessage(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+func TestABatchThatIsHandedOverKeepsItsNamesWhileOthersCome(t *testing.T) {
+	for _, looks := range []int{0, maxLooks} { // its names are shared, and they are not
+		b, _ := board(t, "switch", 3)
+		b.own().looks = looks
+		speak(b, 4)
+		to := b.Hand(nil)
+		if shared := b.names == to.names; shared != (looks == 0) {
+			t.Errorf("after %d looks names are shared: %t", looks, shared)
+		}
+		done := make(chan error, 1)
+		out := &wired{t: t}
+		go func() { done <- to.Emit(t.Context(), out, time.Unix(2, 0)) }()
+		speak(b, 40)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		samples := out.last.Samples // the readings of four, and the threshold of the new one
+		if len(samples.Series) != 8 || len(samples.Ref) != 5 || samples.Symbols[samples.Series[samples.Ref[3]].Part] != "cpu3" {
+			t.Errorf("%d series, %d samples", len(samples.Series), len(samples.Ref))
+		}
+		if err := b.Emit(t.Context(), out, time.Unix(3, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if samples = out.last.Samples; len(samples.Series) != 80 || len(samples.Ref) != 40+36 {
+			t.Errorf("%d series, %d samples in the next", len(samples.Series), len(samples.Ref))
+		}
+		if again := b.Hand(to); again != to || len(again.samples.Ref) != 0 {
+			t.Error("it is not used again")
+		}
+	}
+}
