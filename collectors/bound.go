@@ -12,9 +12,13 @@ import (
 const (
 	maxMessageText = 16 << 10
 	maxAttrText    = 4 << 10
+	maxListText    = 256 << 10 // of what a scheduler says of a workload of 10,000 GPUs
 	maxAttrs       = 64
 	maxName        = 512
 )
+
+// lists are the attributes that name everything of a kind that a workload has.
+var lists = map[string]bool{"nodes": true, "gpus": true, "pods": true}
 
 // bound cuts the texts of an event to what stores and people can bear: valid
 // UTF-8 without NUL, of bounded length.
@@ -41,7 +45,11 @@ func bound(ev *auspexv1.Event) {
 			delete(ev.Attrs, k)
 		}
 		if n <= maxAttrs {
-			if text := clip(v, maxAttrText); text != v || name != k {
+			limit := maxAttrText
+			if lists[k] {
+				limit = maxListText
+			}
+			if text := clip(v, limit); text != v || name != k {
 				ev.Attrs[name] = text
 			}
 		}
