@@ -12,7 +12,7 @@ import (
 const (
 	maxMessageText = 16 << 10
 	maxAttrText    = 4 << 10
-	maxListText    = 256 << 10 // of what a scheduler says of a workload of 10,000 GPUs
+	maxListText    = 64 << 10 // of what a scheduler lists of a workload: 5,000 servers, say
 	maxAttrs       = 64
 	maxName        = 512
 )
@@ -45,15 +45,25 @@ func bound(ev *auspexv1.Event) {
 			delete(ev.Attrs, k)
 		}
 		if n <= maxAttrs {
-			limit := maxAttrText
+			text := v
 			if lists[k] {
-				limit = maxListText
+				text = clip(whole(v), maxListText)
+			} else {
+				text = clip(v, maxAttrText)
 			}
-			if text := clip(v, limit); text != v || name != k {
+			if text != v || name != k {
 				ev.Attrs[name] = text
 			}
 		}
 	}
+}
+
+// whole is as much of a list as there is room for, without a part of an entry at its end.
+func whole(list string) string {
+	if len(list) <= maxListText {
+		return list
+	}
+	return list[:max(0, strings.LastIndexByte(list[:maxListText+1], ','))]
 }
 
 func clip(s string, limit int) string {
