@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"auspex/collectors"
 	"auspex/internal/decode/kernlog"
@@ -85,7 +86,7 @@ func parseCursor(s string) (source string, sequence uint64, ok bool) {
 			sequence, ok = n, err == nil
 		}
 	}
-	return source, sequence, ok && source != "" && len(source) <= 64 && !strings.ContainsAny(source, " \t\n")
+	return source, sequence, ok && source != "" && len(source) <= 64 && strings.IndexFunc(source, unicode.IsSpace) < 0
 }
 
 // stamp gives the events of a record what they have in common, and an id by which it is known again.
