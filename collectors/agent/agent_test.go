@@ -383,7 +383,7 @@ func TestARowOfAGPUHasWhatStayed(t *testing.T) {
 
 // What the pods of a server hold is told when it changes, once all of it is known.
 func TestTheGPUsOfPodsAreTold(t *testing.T) {
-	n := newNode(t, map[string]any{"/journal/state/id": "j"})
+	n := newNode(t, map[string]any{"/journal/state/id": "j", "/journal/state/last": 0.0})
 	set := func(values map[string]string, drop ...string) {
 		refs := map[string]target.Ref{}
 		for path := range values {
@@ -410,18 +410,13 @@ func TestTheGPUsOfPodsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			if err := c.Run(ctx, rec); err != nil {
-				t.Logf("run: %v", err)
-			}
-		}
-	}()
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx, rec) }() // once: with a new stream all is read anew
 	defer func() {
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}()
 	last := func() (pods string, all int) {
 		for _, ev := range rec.Events() {
@@ -459,4 +454,44 @@ func TestTheGPUsOfPodsAreTold(t *testing.T) {
 	if _, after := last(); before > 4 || after > before+3 {
 		t.Errorf("told %d and %d times", before, after)
 	}
+}
+
+// Half of what pods hold would be told as if the others held nothing.
+func TestTheGPUsOfPodsAreNotToldByHalves(t *testing.T) {
+	cfg := Default()
+	cfg.TLS.Disabled = true
+	made, err := cfg.New(at("127.0.0.1:1"), collectortest.Settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := collectortest.NewRecorder()
+	st, err := newState(t.Context(), made.(*subscriber))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flushed := func(want int) {
+		t.Helper()
+		if err := st.flush(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(rec.Events()); got != want {
+			t.Errorf("%d events, want %d: %+v", got, want, rec.Events())
+		}
+	}
+	st.begin("j")
+	st.pods.read = true
+	st.pods.put(&leaf{what: onGPU, keys: []string{"c", "GPU-0", "ml", "a", "r"}}, "gpu0")
+	flushed(0)
+	st.pods.put(&leaf{what: onGPU, keys: []string{"c", "GPU-1", "ml", "b", "r"}}, "gpu1")
+	st.pods.synced = true
+	flushed(1)
+	flushed(1)
+	st.pods.at = st.pods.at.Add(-tellPodsAgain) // to whoever has lost it
+	flushed(2)
+	if evs := rec.Events(); evs[0].ID != evs[1].ID || evs[1].Attr("pods") != "ml/a=0,ml/b=1" {
+		t.Errorf("%+v", evs)
+	}
+	st.begin("j")
+	st.pods.synced = true
+	flushed(2) // it has no kubelet
 }

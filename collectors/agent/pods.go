@@ -14,8 +14,6 @@ import (
 const (
 	// deviceKeys are the keys of a device of a pod in their order: container, id, namespace, pod, resource.
 	deviceKeys = 5
-	// metricLeft says, with any value, that the agent has read its kubelet.
-	metricLeft = "auspex_server_pod_devices_left_out"
 	// tellPodsAgain is how often what pods hold is told though it is as it was, to whoever has lost it.
 	tellPodsAgain = time.Hour
 	maxPods       = 1024 // devices of pods that are kept of an agent
@@ -24,8 +22,7 @@ const (
 // pods are the devices that the pods of a server hold.
 type pods struct {
 	read, synced bool
-	devices      map[string]string // GPU by keys, of which a space stands between; "" is not known
-	changed      time.Time         // when the agent told the newest of it
+	devices      map[string]string // GPU by keys, with a NUL between them; "" is not known
 	told         string
 	at           time.Time // when it was told
 	since        time.Time // the time of what was told
@@ -36,7 +33,7 @@ func (p *pods) begin() { *p = pods{} }
 
 func deviceKey(keys []string) string { return strings.Join(keys, "\x00") }
 
-func (p *pods) put(l *leaf, value string, at time.Time) {
+func (p *pods) put(l *leaf, value string) {
 	key := deviceKey(l.keys)
 	gpu, known := p.devices[key]
 	switch {
@@ -49,9 +46,6 @@ func (p *pods) put(l *leaf, value string, at time.Time) {
 		p.devices = map[string]string{}
 	}
 	p.devices[key] = gpu
-	if at.After(p.changed) {
-		p.changed = at
-	}
 }
 
 // forget takes note that a device is not held any more, or that it is not known which GPU it is.
@@ -102,7 +96,7 @@ func (p *pods) said() (text string, pods, gpus, unplaced int) {
 // tellPods tells which GPUs the pods of the server hold, when that has changed.
 func (st *state) tellPods(now time.Time) {
 	p := &st.pods
-	if !p.read || !p.synced || p.changed.IsZero() && len(p.devices) == 0 && !p.at.IsZero() && p.told == "" {
+	if !p.read || !p.synced {
 		return
 	}
 	text, n, gpus, unplaced := p.said()

@@ -76,6 +76,7 @@ type leaf struct {
 	labels []string
 	shared bool     // an exporter tells it as well
 	keys   []string // of a device of a pod
+	pods   bool     // with any value it says that the agent has read its kubelet
 }
 
 func (b *board) nothing() {
@@ -245,7 +246,7 @@ func (st *state) response(r *gnmiclient.Response) error {
 			st.drops(v.Uint())
 			continue
 		case device, onGPU:
-			st.pods.put(l, string(v.Text()), at)
+			st.pods.put(l, string(v.Text()))
 			continue
 		}
 		number, ok := v.Number()
@@ -256,7 +257,7 @@ func (st *state) response(r *gnmiclient.Response) error {
 		case l.what == packed:
 			st.packed(l, at, number)
 		default:
-			st.pods.read = st.pods.read || l.metric == metricLeft
+			st.pods.read = st.pods.read || l.pods
 			st.batch.Sample(st.batch.Series(l.metric, l.kind, l.part, l.labels...), at, number)
 		}
 	}
@@ -419,7 +420,7 @@ func (st *state) learn(path string, keys []string) *leaf {
 	case has && len(keys) == 1:
 		return &leaf{what: packed, column: column, gpu: gpu, shared: true}
 	}
-	return &leaf{what: sample, metric: l.Metric, kind: kind, part: part, labels: labels, shared: has}
+	return &leaf{what: sample, metric: l.Metric, kind: kind, part: part, labels: labels, shared: has, pods: path == "/pods/state/left-out"}
 }
 
 // gpuNumber reads the key of a GPU, as gpu3.
