@@ -45,13 +45,11 @@ func bound(ev *auspexv1.Event) {
 			delete(ev.Attrs, k)
 		}
 		if n <= maxAttrs {
-			text := v
+			limit, text := maxAttrText, v
 			if lists[k] {
-				text = clip(whole(v), maxListText)
-			} else {
-				text = clip(v, maxAttrText)
+				limit, text = maxListText, whole(v)
 			}
-			if text != v || name != k {
+			if text = clip(text, limit); text != v || name != k {
 				ev.Attrs[name] = text
 			}
 		}
