@@ -27,6 +27,7 @@ import (
 	"auspex/agent/cuda"
 	"auspex/agent/dcgm"
 	"auspex/agent/host"
+	"auspex/agent/jobs"
 	"auspex/agent/journal"
 	"auspex/agent/kernel"
 	"auspex/agent/logfile"
@@ -171,9 +172,14 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 			a.readers = append(a.readers, reader{s.name, l.Run})
 		}
 	}
+	var pod func(string) string
+	if !cfg.Pods.Disabled {
+		p := jobs.NewReader(cfg.Pods, a.tree, a.called, log)
+		a.readers, pod = append(a.readers, reader{"pods", p.Run}), p.Pod
+	}
 	if !cfg.NVML.Disabled {
 		a.gpus = m.GPUs(nvml.Needs{
-			Journal: a.journal, Tree: a.tree, Log: log, State: filepath.Join(cfg.Data, "gpus.json"), Boot: boot, Kernel: reads,
+			Journal: a.journal, Tree: a.tree, Log: log, State: filepath.Join(cfg.Data, "gpus.json"), Boot: boot, Kernel: reads, Pod: pod,
 			Renew: func() {
 				select {
 				case a.renew <- struct{}{}:
@@ -205,6 +211,14 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 	a.dials(m.About)
 	a.hand(m, access, boot)
 	return a, nil
+}
+
+// called returns the numbers of GPUs by what they, and parts of them, are called.
+func (a *Agent) called() map[string]uint32 {
+	if g, ok := a.gpus.(interface{ Called() map[string]uint32 }); ok {
+		return g.Called()
+	}
+	return nil
 }
 
 // users returns who has a GPU open.

@@ -13,6 +13,7 @@ import (
 	"auspex/agent/acts"
 	"auspex/agent/dcgm"
 	"auspex/agent/host"
+	"auspex/agent/jobs"
 	"auspex/agent/kernel"
 	"auspex/agent/nvml"
 	"auspex/internal/target"
@@ -37,6 +38,7 @@ type Config struct {
 	Host       host.Config       `yaml:"host"`
 	Target     Target            `yaml:"target"`
 	Allow      Allow             `yaml:"allow"`
+	Pods       jobs.Config       `yaml:"pods"`
 	Acts       acts.Config       `yaml:"acts"`
 }
 
@@ -101,6 +103,7 @@ func Default() *Config {
 		NVML:   nvml.Default(),
 		DCGM:   dcgm.Default(),
 		Host:   host.Default(),
+		Pods:   jobs.Default(),
 		Acts:   acts.Default(),
 		Target: Target{MinSample: d.MinSample, Subscribers: d.Subscribers, Subscriptions: d.Subscriptions, Connections: 64},
 	}
@@ -155,6 +158,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.Host.Validate(); err != nil {
 		return fmt.Errorf("host: %w", err)
+	}
+	if err := c.Pods.Validate(); err != nil {
+		return fmt.Errorf("pods: %w", err)
 	}
 	if err := c.Acts.Validate(); err != nil {
 		return fmt.Errorf("acts: %w", err)

@@ -47,7 +47,7 @@ var (
 	dataName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 	// ownTypes are types of events by which Auspex itself learns what is declared, runs where, and lets it in.
 	ownTypes = []string{
-		schemas.EventMaintenanceDeclared, schemas.EventMaintenanceEnded, schemas.EventWorkloadState, schemas.EventNodeState, schemas.EventAccessRefused,
+		schemas.EventMaintenanceDeclared, schemas.EventMaintenanceEnded, schemas.EventWorkloadState, schemas.EventNodeState, schemas.EventWorkloadDevices, schemas.EventAccessRefused,
 	}
 	// reserved are attributes that say who saw something and when.
 	reserved = []string{

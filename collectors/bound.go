@@ -12,9 +12,13 @@ import (
 const (
 	maxMessageText = 16 << 10
 	maxAttrText    = 4 << 10
+	maxListText    = 64 << 10 // of what a scheduler lists of a workload: 5,000 servers, say
 	maxAttrs       = 64
 	maxName        = 512
 )
+
+// lists are the attributes that name everything of a kind that a workload has.
+var lists = map[string]bool{"nodes": true, "gpus": true, "pods": true}
 
 // bound cuts the texts of an event to what stores and people can bear: valid
 // UTF-8 without NUL, of bounded length.
@@ -41,11 +45,23 @@ func bound(ev *auspexv1.Event) {
 			delete(ev.Attrs, k)
 		}
 		if n <= maxAttrs {
-			if text := clip(v, maxAttrText); text != v || name != k {
+			limit, text := maxAttrText, v
+			if lists[k] {
+				limit, text = maxListText, whole(v)
+			}
+			if text = clip(text, limit); text != v || name != k {
 				ev.Attrs[name] = text
 			}
 		}
 	}
+}
+
+// whole is as much of a list as there is room for, without a part of an entry at its end.
+func whole(list string) string {
+	if len(list) <= maxListText {
+		return list
+	}
+	return list[:max(0, strings.LastIndexByte(list[:maxListText+1], ','))]
 }
 
 func clip(s string, limit int) string {

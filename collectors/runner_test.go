@@ -645,7 +645,7 @@ func TestTextsOfADeviceAreBounded(t *testing.T) {
 	pub := &memPublisher{}
 	em := newTestEmitter(NewRunner(DefaultRunnerConfig(), nil, pub, Settings{}))
 	b := NewBatch("s1", "fake")
-	attrs := map[string]string{"bad\xff": "a\x00b\xff"}
+	attrs := map[string]string{"bad\xff": "a\x00b\xff", "nodes": strings.Repeat("gpu-r01-u01,", 1<<20), "gpus": strings.Repeat("x", 1<<20), "pods": strings.Repeat("y,", 1<<20)}
 	for i := range 1000 {
 		attrs["k"+strconv.Itoa(i)] = strings.Repeat("v", 1<<20)
 	}
@@ -666,6 +666,23 @@ func TestTextsOfADeviceAreBounded(t *testing.T) {
 	for k, v := range ev.Attrs {
 		if !utf8.ValidString(k+v) || strings.Contains(k+v, "\x00") {
 			t.Errorf("attribute %q is not clean text: %.20q", k, v)
+		}
+	}
+}
+
+// What a job of some thousand servers has is told; a list that is longer ends between two of its entries.
+func TestTheServersOfALargeJobAreTold(t *testing.T) {
+	for n, want := range map[int]int{5000: 5000, 10_000: (maxListText + 1) / len("gpu-r01-u01,")} {
+		pub := &memPublisher{}
+		b := NewBatch("s1", "fake")
+		nodes := strings.TrimSuffix(strings.Repeat("gpu-r01-u01,", n), ",")
+		b.Event(schemas.Event{ID: "e", Type: schemas.EventWorkloadState, Attrs: map[string]string{"nodes": nodes}, Time: time.Now()})
+		if err := b.Emit(t.Context(), newTestEmitter(NewRunner(DefaultRunnerConfig(), nil, pub, Settings{})), time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		got := pub.events()[0].Attrs["nodes"]
+		if told := strings.Count(got, "gpu-r01-u01"); told != want || !strings.HasSuffix(got, "gpu-r01-u01") {
+			t.Errorf("%d servers: %d are told, want %d; it ends with %q", n, told, want, got[max(0, len(got)-20):])
 		}
 	}
 }

@@ -95,6 +95,11 @@ const AttrGrew = "grew"
 // AttrClockSkew says by how many seconds a device's clock is estimated to be ahead of ours; negative is behind.
 const AttrClockSkew = "clock_skew_s"
 
+// AttrPods names pods of Kubernetes: of a workload, those that run, by their names with commas
+// between; of [EventWorkloadDevices], the pods of a server that hold GPUs, as
+// namespace/name=0+1,namespace/name=3, with the numbers of the GPUs there.
+const AttrPods = "pods"
+
 // External reports whether an event was posted by a caller.
 func (e *Event) External() bool { return e.Source == SourceAPI || e.Attrs[AttrExternal] != "" }
 

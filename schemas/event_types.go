@@ -66,6 +66,7 @@ const (
 	EventServiceFailed        = "service.failed"
 	EventWorkloadState        = "workload.state"
 	EventNodeState            = "node.state"
+	EventWorkloadDevices      = "workload.devices"
 	EventTenantReport         = "tenant.report"
 	EventConfigDrift          = "config.drift"
 	EventConfigFailed         = "config.failed"
@@ -142,6 +143,7 @@ func EventTypes() []string {
 		EventServiceFailed,
 		EventWorkloadState,
 		EventNodeState,
+		EventWorkloadDevices,
 		EventTenantReport,
 		EventConfigDrift,
 		EventConfigFailed,

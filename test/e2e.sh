@@ -47,8 +47,8 @@ test/gotest.sh -count=1 -timeout 40m -v -parallel $(($(nproc) * 2)) -run "${1:-.
 echo "e2e: the product passed ($((SECONDS - began)) s)"
 [ $# = 0 ] || exit 0
 
-start postgres kafka sushytools cloudinit tinkerbell rsyslog journal
-if "$peers/slurm24.sh" install >"$state/slurm24.log" 2>&1; then start slurm24
+start postgres kafka sushytools cloudinit tinkerbell rsyslog journal slurmdbd
+if "$peers/slurm24.sh" install >"$state/slurm24.log" 2>&1; then start slurm24 slurmdbd24
 else export AUSPEX_WITHOUT=slurm24; echo "e2e: without slurm24, for which a chroot has to be made: $(tail -1 "$state/slurm24.log")"; fi
 # The suites of the stages, this time with their peers, and every page in both themes and languages; ui/node_modules holds
 # the accessibility checker.

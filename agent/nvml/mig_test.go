@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"auspex/agent/jobs"
 	"auspex/internal/waittest"
 )
 
@@ -21,7 +22,7 @@ func TestMIGInstancesAreTold(t *testing.T) {
 	} {
 		s.machine.Say("%s", line)
 	}
-	s.run()
+	r, _ := s.start()
 	const one, two = "/gpus/gpu[gpu1]/mig[1][3g.40gb]/state/", "/gpus/gpu[gpu1]/mig[5][2g.20gb]/state/"
 	at := func(path string) string { // in whatever order the keys come
 		if _, ok := s.leaves()[path]; ok {
@@ -45,17 +46,37 @@ func TestMIGInstancesAreTold(t *testing.T) {
 		_, ok := s.leaves()[at(two+"memory-used")]
 		return !ok
 	})
+	called := r.Called()
+	for name, want := range map[string]uint32{"MIG-aa": 1, "MIG-bb": 1, "MIG-cc": 1, jobs.Minor(0): 0, jobs.Minor(1): 1} {
+		if n, ok := called[name]; !ok || n != want {
+			t.Errorf("%s is GPU %d %v, want %d, of %v", name, n, ok, want, called)
+		}
+	}
 	s.machine.Unsay("gpu 1 mig 0 1 3g.40gb")
 	waittest.For(t, "an instance that is no more stays", func() bool {
 		l := s.leaves()
 		_, gone := l[at(one+"uuid")]
 		return !gone && l[at(two+"uuid")] == "MIG-bb MIG-cc"
 	})
+	waittest.For(t, "an instance that is no more is still called by its name", func() bool { _, ok := r.Called()["MIG-aa"]; return !ok })
 	s.machine.Say("gpu 1 set mig 0")
 	waittest.For(t, "a GPU that is whole again is divided", func() bool {
 		_, ok := s.leaves()[at(two+"uuid")]
 		return !ok
 	})
+}
+
+// A process is of the pod that alone has its GPU, or its MIG device.
+func TestTheKubeletSaysInWhichPodAProcessIs(t *testing.T) {
+	pods := map[string]string{"GPU-1": "ml/a", "MIG-a": "ml/b", "MIG-b": "ml/c"}
+	w := &worker{uuid: "GPU-1", owners: &owners{pod: func(id string) string { return pods[id] }}, instances: []instance{
+		{id: 1, devices: []string{"MIG-a"}}, {id: 2, devices: []string{"MIG-b", "MIG-c"}},
+	}}
+	for number, want := range map[int]string{-1: "ml/a", 1: "ml/b", 2: ""} {
+		if got := w.podOf(number); got != want {
+			t.Errorf("in instance %d it is of %q, want %q", number, got, want)
+		}
+	}
 }
 
 // A call for an instance that does not return costs its GPU alone.

@@ -23,9 +23,8 @@ type Config struct {
 	// XIDEvents says whether the library's XID events are told: auto, where the kernel's log
 	// is not read, which has them with their text; on; off.
 	XIDEvents string `yaml:"xid_events"`
-	Sys       string `yaml:"sys"`     // where the kernel shows the PCI bus
-	Proc      string `yaml:"proc"`    // and its processes
-	Kubelet   string `yaml:"kubelet"` // socket of its pod resources
+	Sys       string `yaml:"sys"`  // where the kernel shows the PCI bus
+	Proc      string `yaml:"proc"` // and its processes
 }
 
 // What xid_events may be.
@@ -39,7 +38,6 @@ const (
 func Default() Config {
 	return Config{
 		Library: "libnvidia-ml.so.1", Interval: 10 * time.Second, Deadline: 5 * time.Second, XIDEvents: xidAuto, Sys: "/sys", Proc: "/proc",
-		Kubelet: "/var/lib/kubelet/pod-resources/kubelet.sock",
 	}
 }
 
@@ -73,9 +71,10 @@ type Needs struct {
 	Journal Journal
 	Tree    *target.Tree
 	Log     *slog.Logger
-	State   string      // the file that keeps what must outlive a restart
-	Boot    string      // id of the machine's boot
-	Kernel  func() bool // whether the kernel's log is read
+	State   string                   // the file that keeps what must outlive a restart
+	Boot    string                   // id of the machine's boot
+	Kernel  func() bool              // whether the kernel's log is read
+	Pod     func(uuid string) string // the pod, as namespace/name, that alone has a GPU or a MIG device; nil is not known
 	// Renew is called when another driver was loaded than the one whose library this process
 	// has bound: it reads no GPU any more.
 	Renew func()

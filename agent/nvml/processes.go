@@ -3,19 +3,17 @@
 package nvml
 
 import (
-	"context"
+	"cmp"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"auspex/agent/jobs"
-	"auspex/internal/run"
 )
 
 // process is one that has a GPU open.
@@ -87,11 +85,14 @@ func (w *worker) process(f lib.ProcessInfo, before []process) {
 		}
 	}
 	if p.name == "" {
-		p = w.owners.find(f.Pid, w.uuid)
+		p = w.owners.find(f.Pid)
 	}
 	p.memory, p.instance = unknown, -1
 	if len(w.instances) > 0 && f.GpuInstanceId != noInstance {
 		p.instance = int(f.GpuInstanceId)
+	}
+	if p.pod != "" && !strings.Contains(p.pod, "/") {
+		p.pod = cmp.Or(w.podOf(p.instance), p.pod)
 	}
 	if f.UsedGpuMemory != unknown {
 		p.memory = f.UsedGpuMemory / mebi
@@ -99,15 +100,29 @@ func (w *worker) process(f lib.ProcessInfo, before []process) {
 	w.processes = append(w.processes, p)
 }
 
+// podOf is the pod that alone has the GPU, or the one MIG device of an instance of it; "" is not known.
+func (w *worker) podOf(number int) string {
+	id := w.uuid
+	if i := slices.IndexFunc(w.instances, func(in instance) bool { return in.id == number }); i >= 0 {
+		if len(w.instances[i].devices) != 1 {
+			return ""
+		}
+		id = w.instances[i].devices[0]
+	}
+	if w.owners.pod == nil {
+		return ""
+	}
+	return w.owners.pod(id)
+}
+
 // owners finds whose a process is.
 type owners struct {
-	proc    string
-	kubelet string
-	pods    atomic.Pointer[map[string]string] // the pod that alone has a GPU, by UUID
+	proc string
+	pod  func(uuid string) string // see [Needs]
 }
 
 // find looks below /proc, which tells nothing of processes that may not be seen.
-func (o *owners) find(pid uint32, uuid string) process {
+func (o *owners) find(pid uint32) process {
 	dir := filepath.Join(o.proc, strconv.FormatUint(uint64(pid), 10))
 	p := process{pid: pid}
 	if b, err := os.ReadFile(filepath.Join(dir, "comm")); err == nil {
@@ -123,41 +138,5 @@ func (o *owners) find(pid uint32, uuid string) process {
 		return p
 	}
 	p.job, p.pod = owner.Job, owner.Pod
-	if pods := o.pods.Load(); pods != nil && p.pod != "" {
-		if name := (*pods)[uuid]; name != "" {
-			p.pod = name
-		}
-	}
 	return p
-}
-
-// follow asks the kubelet each minute which pods have GPUs, where there is one.
-func (o *owners) follow(ctx context.Context) {
-	for ctx.Err() == nil {
-		if _, err := os.Stat(o.kubelet); err == nil {
-			o.ask(ctx)
-		}
-		_ = run.Sleep(ctx, time.Minute)
-	}
-}
-
-func (o *owners) ask(ctx context.Context) {
-	k, err := jobs.NewKubelet(o.kubelet)
-	if err != nil {
-		return
-	}
-	defer func() { _ = k.Close() }()
-	devices, err := k.Devices(ctx, "nvidia.com/")
-	if err != nil {
-		return
-	}
-	pods := map[string]string{}
-	for _, d := range devices {
-		name := d.Namespace + "/" + d.Pod
-		if had, shared := pods[d.ID]; shared && had != name {
-			name = ""
-		}
-		pods[d.ID] = name
-	}
-	o.pods.Store(&pods)
 }

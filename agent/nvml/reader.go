@@ -6,13 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"auspex/agent/jobs"
 	"auspex/internal/decode/gpuwatch"
 	"auspex/internal/target"
 )
@@ -41,6 +44,7 @@ type Reader struct {
 	requests chan request
 	calls    chan func(*session) // to be made by a session that has its GPUs
 	left     *leave              // who has the GPUs out of our hand
+	called   atomic.Pointer[map[string]uint32]
 
 	failures, stalls                uint64
 	errorRef, failedRef, stalledRef target.Ref
@@ -51,18 +55,58 @@ type Reader struct {
 func New(cfg Config, n Needs) *Reader {
 	leaf := func(name string) target.Ref { return n.Tree.Leaf("/gpus/state/" + name) }
 	r := &Reader{
-		Memory: NewMemory(n), cfg: cfg, owners: &owners{proc: cfg.Proc, kubelet: cfg.Kubelet}, places: map[uint32]*place{}, anew: again, slowly: minute,
+		Memory: NewMemory(n), cfg: cfg, owners: &owners{proc: cfg.Proc, pod: n.Pod}, places: map[uint32]*place{}, anew: again, slowly: minute,
 		requests: make(chan request), calls: make(chan func(*session)),
 		errorRef: leaf("error"), failedRef: leaf("failures"), stalledRef: leaf("stalls"), driverRef: leaf("driver-version"), versionRef: leaf("nvml-version"),
 	}
 	return r
 }
 
+// Called returns the numbers of the GPUs by what they are called: their UUIDs and addresses,
+// the UUIDs of their MIG devices, and [jobs.Minor].
+func (r *Reader) Called() map[string]uint32 {
+	if c := r.called.Load(); c != nil {
+		return *c
+	}
+	return nil
+}
+
+// call takes note of what a GPU and its parts are called; a name that is not used any more is forgotten.
+func (r *Reader) call(n uint32, w *worker) {
+	names := []string{w.uuid, w.pci}
+	if minor := w.value("state/minor-number"); minor >= 0 {
+		names = append(names, jobs.Minor(uint64(minor)))
+	}
+	for i := range w.instances {
+		names = append(names, w.instances[i].devices...)
+	}
+	before := r.Called()
+	same := 0
+	for name, of := range before {
+		if of == n && slices.Contains(names, name) {
+			same++
+		} else if of == n {
+			same = -len(before) - 1
+		}
+	}
+	if same == len(names) {
+		return
+	}
+	now := maps.Clone(before)
+	if now == nil {
+		now = map[string]uint32{}
+	}
+	maps.DeleteFunc(now, func(_ string, of uint32) bool { return of == n })
+	for _, name := range names {
+		now[name] = n
+	}
+	r.called.Store(&now)
+}
+
 // Run reads until ctx is done. What it cannot read it says once, and tries again.
 func (r *Reader) Run(ctx context.Context) {
 	r.Load(r.cfg.GPUs)
 	defer r.Settled()
-	go r.owners.follow(ctx)
 	for ctx.Err() == nil {
 		err := r.session(ctx)
 		if ctx.Err() != nil {
@@ -393,6 +437,7 @@ func (s *session) tell(w *worker) {
 			s.watch.Fabric(now, n, &f)
 		}
 		p.tell(now, w)
+		s.call(n, w)
 		p.should(now, s.wanted[n])
 		if w.all {
 			s.enforce(w)

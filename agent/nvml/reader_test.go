@@ -51,7 +51,7 @@ func newServer(t *testing.T, gpus int) *server {
 	s.kernel.Store(true)
 	s.cfg = Default()
 	s.cfg.Library, s.cfg.Interval, s.cfg.Deadline = library(t), 20*time.Millisecond, time.Second // a busy machine stands still for less
-	s.cfg.Sys, s.cfg.Kubelet = t.TempDir(), filepath.Join(t.TempDir(), "none")
+	s.cfg.Sys = t.TempDir()
 	return s
 }
 

@@ -125,6 +125,7 @@ var readings = func() []reading {
 		threshold("state/temperature-slowdown", lib.TEMPERATURE_THRESHOLD_SLOWDOWN),
 		threshold("state/temperature-shutdown", lib.TEMPERATURE_THRESHOLD_SHUTDOWN),
 		threshold("state/memory-temperature-max-operating", lib.TEMPERATURE_THRESHOLD_MEM_MAX),
+		one("nvmlDeviceGetMinorNumber", seldom, "state/minor-number", 1, lib.Device.GetMinorNumber),
 		one("nvmlDeviceGetEnforcedPowerLimit", seldom, "state/power-limit", milli, lib.Device.GetEnforcedPowerLimit),
 		one("nvmlDeviceGetPowerManagementLimit", seldom, "state/power-limit-set", milli, lib.Device.GetPowerManagementLimit),
 		one("nvmlDeviceGetPowerManagementDefaultLimit", seldom, "state/power-limit-default", milli, lib.Device.GetPowerManagementDefaultLimit),

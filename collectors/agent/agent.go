@@ -357,6 +357,7 @@ func (r *reading) next(out collectors.Emitter) error {
 	}
 	if r.message.Sync {
 		collectors.Contact(out)
+		r.state.pods.synced = true
 	}
 	err = r.state.response(&r.message)
 	r.message = gnmiclient.Response{} // what it lay in goes

@@ -380,3 +380,118 @@ func TestARowOfAGPUHasWhatStayed(t *testing.T) {
 	write(func(w *target.Writer) { w.Float(again, 90) })
 	waittest.For(t, "no row of what came back", out.has("2 GPU-x - 90"))
 }
+
+// What the pods of a server hold is told when it changes, once all of it is known.
+func TestTheGPUsOfPodsAreTold(t *testing.T) {
+	n := newNode(t, map[string]any{"/journal/state/id": "j", "/journal/state/last": 0.0})
+	set := func(values map[string]string, drop ...string) {
+		refs := map[string]target.Ref{}
+		for path := range values {
+			refs[path] = n.tree.Leaf(path)
+		}
+		for _, path := range drop {
+			n.tree.Drop(path)
+		}
+		w := n.tree.Write(time.Now())
+		defer w.Close()
+		for path, v := range values {
+			w.Text(refs[path], v)
+		}
+	}
+	entry := func(pod, id string) string {
+		return "/pods/device[container=c][id=" + id + "][namespace=ml][pod=" + pod + "][resource=nvidia.com/gpu]"
+	}
+	resource := n.serve(t)
+	cfg := Default()
+	cfg.TLS.Disabled, cfg.Credential, cfg.SampleInterval = true, "agent", 100*time.Millisecond
+	rec := collectortest.NewRecorder()
+	c, err := cfg.New(resource, collectortest.Settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx, rec) }() // once: with a new stream all is read anew
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	last := func() (pods string, all int) {
+		for _, ev := range rec.Events() {
+			if ev.Type == schemas.EventWorkloadDevices {
+				pods, all = ev.Attr("pods")+"|"+ev.Attr("unplaced"), all+1
+			}
+		}
+		return pods, all
+	}
+	said := func(want string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			if got, n := last(); got != want || n == 0 {
+				return fmt.Errorf("%q, want %q, of %d", got, want, n)
+			}
+			return nil
+		})
+	}
+	left := n.tree.Leaf("/pods/state/left-out")
+	w := n.tree.Write(time.Now())
+	w.Uint(left, 0)
+	w.Close()
+	said("|") // there is a kubelet, and no pod has a GPU
+	set(map[string]string{
+		entry("a", "GPU-1") + "/state/id": "GPU-1", entry("a", "GPU-1") + "/state/gpu": "gpu10", entry("a", "GPU-0") + "/state/id": "GPU-0",
+		entry("a", "GPU-0") + "/state/gpu": "gpu9", entry("b", "GPU-1") + "/state/id": "GPU-1", entry("b", "GPU-1") + "/state/gpu": "gpu10",
+		entry("x", "GPU-5") + "/state/id": "GPU-5",
+	})
+	said("ml/a=9+10,ml/b=10|1")
+	set(map[string]string{entry("x", "GPU-5") + "/state/gpu": "gpu5"}, entry("a", "GPU-1"))
+	said("ml/a=9,ml/b=10,ml/x=5|")
+	_, before := last()
+	set(nil, entry("a", "GPU-0"), entry("b", "GPU-1"), entry("x", "GPU-5"))
+	said("|")
+	if _, after := last(); before > 4 || after > before+3 {
+		t.Errorf("told %d and %d times", before, after)
+	}
+}
+
+// Half of what pods hold would be told as if the others held nothing.
+func TestTheGPUsOfPodsAreNotToldByHalves(t *testing.T) {
+	cfg := Default()
+	cfg.TLS.Disabled = true
+	made, err := cfg.New(at("127.0.0.1:1"), collectortest.Settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := collectortest.NewRecorder()
+	st, err := newState(t.Context(), made.(*subscriber))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flushed := func(want int) {
+		t.Helper()
+		if err := st.flush(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(rec.Events()); got != want {
+			t.Errorf("%d events, want %d: %+v", got, want, rec.Events())
+		}
+	}
+	st.begin("j")
+	st.pods.read = true
+	st.pods.put(&leaf{what: onGPU, keys: []string{"c", "GPU-0", "ml", "a", "r"}}, "gpu0")
+	flushed(0)
+	st.pods.put(&leaf{what: onGPU, keys: []string{"c", "GPU-1", "ml", "b", "r"}}, "gpu1")
+	st.pods.synced = true
+	flushed(1)
+	flushed(1)
+	st.pods.at = st.pods.at.Add(-tellPodsAgain) // to whoever has lost it
+	flushed(2)
+	if evs := rec.Events(); evs[0].ID != evs[1].ID || evs[1].Attr("pods") != "ml/a=0,ml/b=1" {
+		t.Errorf("%+v", evs)
+	}
+	st.begin("j")
+	st.pods.synced = true
+	flushed(2) // it has no kubelet
+}

@@ -59,6 +59,7 @@ type state struct {
 
 	learnt int // paths that this agent brought
 	key    []byte
+	pods   pods
 	gpus   *collectors.GPUs // nil where no rows wait
 	boards map[uint32]*board
 	unread string // why there are no GPUs, as it was logged last
@@ -73,7 +74,9 @@ type leaf struct {
 	kind   string
 	part   string
 	labels []string
-	shared bool // an exporter tells it as well
+	shared bool     // an exporter tells it as well
+	keys   []string // of a device of a pod
+	pods   bool     // with any value it says that the agent has read its kubelet
 }
 
 func (b *board) nothing() {
@@ -93,6 +96,8 @@ const (
 	noGPUs  // why there are none
 	dropped // how many records
 	record  // of the journal
+	device  // that a pod holds
+	onGPU   // which GPU that is
 )
 
 // board is which GPU it is that has a number, and what it told last.
@@ -137,6 +142,7 @@ func (st *state) begin(id string) {
 	st.batch.Discard()
 	st.unused()
 	clear(st.boards)
+	st.pods.begin()
 }
 
 // rows writes the rows of the GPUs into the batch, and returns how many there are.
@@ -176,8 +182,9 @@ func (st *state) full() bool {
 // flush emits what waits, and then keeps the position. Without events it is kept once a
 // minute: reading chatter again costs little, and gives the same ids.
 func (st *state) flush(ctx context.Context, out collectors.Emitter) error {
-	samples, events := st.batch.Len()
 	now := st.s.settings.Now()
+	st.tellPods(now)
+	samples, events := st.batch.Len()
 	if st.rows(now) > 0 || samples > 0 || events > 0 {
 		if err := st.batch.Emit(ctx, out, now); err != nil {
 			return fmt.Errorf("emit: %w", err)
@@ -238,6 +245,9 @@ func (st *state) response(r *gnmiclient.Response) error {
 		case dropped:
 			st.drops(v.Uint())
 			continue
+		case device, onGPU:
+			st.pods.put(l, string(v.Text()))
+			continue
 		}
 		number, ok := v.Number()
 		switch {
@@ -247,6 +257,7 @@ func (st *state) response(r *gnmiclient.Response) error {
 		case l.what == packed:
 			st.packed(l, at, number)
 		default:
+			st.pods.read = st.pods.read || l.pods
 			st.batch.Sample(st.batch.Series(l.metric, l.kind, l.part, l.labels...), at, number)
 		}
 	}
@@ -291,7 +302,9 @@ func (st *state) forget(prefix, path []byte) error {
 		for _, b := range st.boards {
 			b.nothing()
 		}
-		return nil
+	}
+	if name == "" || strings.HasPrefix(name, "/pods") {
+		st.pods.forget(name, keys)
 	}
 	if l := st.learn(name, keys); l.what == packed {
 		st.board(l.gpu).last[l.column] = math.NaN()
@@ -320,7 +333,7 @@ func (st *state) leafAt(prefix, path []byte) (*leaf, error) {
 		return nil, err
 	}
 	l := st.learn(name, keys)
-	if l.what != record && !strings.Contains(name, "/process/") && st.learnt < maxPaths { // a process comes and goes
+	if l.what != record && !strings.Contains(name, "/process/") && l.keys == nil && st.learnt < maxPaths { // a process comes and goes, and so do pods
 		st.learnt++
 		st.s.paths.keep(st.key, l)
 	}
@@ -364,6 +377,10 @@ func (st *state) learn(path string, keys []string) *leaf {
 		return &leaf{what: record}
 	case path == "/journal/state/dropped":
 		return &leaf{what: dropped}
+	case path == "/pods/device/state/id" && len(keys) == deviceKeys:
+		return &leaf{what: device, keys: keys}
+	case path == "/pods/device/state/gpu" && len(keys) == deviceKeys:
+		return &leaf{what: onGPU, keys: keys}
 	case path == "/gpus/state/error":
 		return &leaf{what: noGPUs}
 	}
@@ -403,7 +420,7 @@ func (st *state) learn(path string, keys []string) *leaf {
 	case has && len(keys) == 1:
 		return &leaf{what: packed, column: column, gpu: gpu, shared: true}
 	}
-	return &leaf{what: sample, metric: l.Metric, kind: kind, part: part, labels: labels, shared: has}
+	return &leaf{what: sample, metric: l.Metric, kind: kind, part: part, labels: labels, shared: has, pods: path == "/pods/state/left-out"}
 }
 
 // gpuNumber reads the key of a GPU, as gpu3.

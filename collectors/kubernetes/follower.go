@@ -333,7 +333,7 @@ func (f *follower) sweep(now time.Time) {
 			}
 			if !ended(t.State) && t.State != "" {
 				w := &workload{id: id}
-				f.told(w, t, stateUnknown, now, nil, nil, now)
+				f.told(w, t, stateUnknown, now, nil, nil, nil, now)
 			}
 			delete(s.Jobs, id)
 			s.changed = true

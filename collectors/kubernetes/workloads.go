@@ -190,11 +190,13 @@ func (f *follower) look(w *workload, now time.Time) (done bool) {
 	running := false
 	var start time.Time
 	on, has := map[string]bool{}, map[string]bool{}
+	var pods []string
 	for _, h := range w.pods {
 		if h.outcome.ended() {
 			continue
 		}
 		on[f.server(h.node)] = true
+		pods = append(pods, h.name)
 		for _, uuid := range h.devices {
 			if id := f.cfg.gpu(uuid); id != "" {
 				has[id] = true
@@ -211,7 +213,8 @@ func (f *follower) look(w *workload, now time.Time) (done bool) {
 	case running:
 		w.idle = time.Time{}
 		servers, gpus := slices.Sorted(maps.Keys(on)), slices.Sorted(maps.Keys(has))
-		where := xxhash.Sum64String(strings.Join(slices.Concat(servers, gpus), ","))
+		slices.Sort(pods)
+		where := xxhash.Sum64String(strings.Join(slices.Concat(servers, gpus, pods), ","))
 		if t.State == stateRunning && t.Where == where {
 			return true
 		}
@@ -224,7 +227,7 @@ func (f *follower) look(w *workload, now time.Time) (done bool) {
 		if t.State == stateRunning {
 			at = now
 		}
-		f.told(w, t, stateRunning, at, servers, gpus, now)
+		f.told(w, t, stateRunning, at, servers, gpus, pods, now)
 		return true
 	case len(on) > 0: // its pods wait for their containers
 		w.idle = time.Time{}
@@ -256,7 +259,7 @@ func (f *follower) look(w *workload, now time.Time) (done bool) {
 		t.Start = cmp.Or(start, end).Unix()
 	}
 	t.End = end.Unix()
-	f.told(w, t, state, end, servers, nil, now)
+	f.told(w, t, state, end, servers, nil, nil, now)
 	return true
 }
 
@@ -321,7 +324,7 @@ func (w *workload) end() (state string, at time.Time) {
 }
 
 // told tells a state of a workload and remembers it.
-func (f *follower) told(w *workload, t *told, state string, at time.Time, servers, gpus []string, now time.Time) {
+func (f *follower) told(w *workload, t *told, state string, at time.Time, servers, gpus, pods []string, now time.Time) {
 	s := f.shard(w.id)
 	t.State, t.Seq = state, t.Seq+1
 	s.Jobs[w.id], s.changed = t, true
@@ -329,6 +332,9 @@ func (f *follower) told(w *workload, t *told, state string, at time.Time, server
 	f.describe(&ev, w, servers)
 	if len(gpus) > 0 {
 		ev.SetAttr("gpus", strings.Join(gpus, ","))
+	}
+	if len(pods) > 0 { // by which it is found which GPUs its agents say it holds
+		ev.SetAttr(schemas.AttrPods, strings.Join(pods, ","))
 	}
 	if t.Start > 0 {
 		ev.SetAttr("start", time.Unix(t.Start, 0).UTC().Format(time.RFC3339))

@@ -242,7 +242,8 @@ func (p *poller) stepOf(ctx context.Context, j *job, now time.Time) {
 		return
 	}
 	for i := range past {
-		if s, ok := past[i].Failed(); ok && past[i].Time.Start.N == j.Start.N {
+		// Of a task of an array all tasks are told, and of a job that was started again each run.
+		if s, ok := past[i].Failed(); ok && past[i].ID.N == j.ID.N && past[i].Time.Start.N == j.Start.N {
 			j.step = &s
 		}
 	}
@@ -424,14 +425,18 @@ func (p *poller) job(j *job, now time.Time) {
 	if !failed(state) {
 		return
 	}
-	f := p.event(name, schemas.EventWorkloadFailed, strconv.FormatInt(j.Exit.Status(), 10), at)
+	code := strconv.FormatInt(j.Exit.Status(), 10)
+	if j.past && state == "FAILED" && j.Exit.Status() == 0 { // accounting of 22.05 (v0.0.38) does not tell how it exited
+		code = ""
+	}
+	f := p.event(name, schemas.EventWorkloadFailed, code, at)
 	f.Severity, f.Attrs = schemas.SeverityError, make(map[string]string, len(ev.Attrs)+4)
 	maps.Copy(f.Attrs, ev.Attrs)
 	f.SetAttr("state", state)
 	if j.Exit.Signal > 0 {
 		f.SetAttr("signal", strconv.FormatInt(j.Exit.Signal, 10))
 	}
-	f.Message = fmt.Sprintf("%s (%s of %s) %s on %d nodes: exit code %d", name, j.Name, j.User, state, len(hosts), j.Exit.Status())
+	f.Message = fmt.Sprintf("%s (%s of %s) %s on %d nodes: exit code %s", name, j.Name, j.User, state, len(hosts), cmp.Or(code, "not known"))
 	if s := j.step; s != nil {
 		f.SetAttr("step", cmp.Or(string(s.Step.ID), s.Step.Name))
 		f.SetAttr("step_name", s.Step.Name)

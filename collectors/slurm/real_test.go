@@ -73,3 +73,61 @@ func testReal(t *testing.T, c slurmtest.Cluster, version string) {
 		t.Errorf("%+v", ev.Attrs)
 	}
 }
+
+// A reservation for maintenance, as scontrol makes it, is a window until it is deleted.
+func TestAReservationOfARealClusterIsAWindow(t *testing.T) {
+	for _, c := range slurmtest.Clusters(t) {
+		for _, version := range c.Versions {
+			t.Run(c.Release+" "+version, func(t *testing.T) { testReservation(t, c, version) })
+		}
+	}
+}
+
+func testReservation(t *testing.T, c slurmtest.Cluster, version string) {
+	cfg := Default()
+	cfg.URL, cfg.TokenFile, cfg.Timeout, cfg.Version = c.REST, c.TokenOf(t, "root"), time.Minute, version
+	made, err := cfg.New(schemas.Resource{ID: "dc1", Kind: "site"}, collectors.Settings{Cursors: collectortest.NewCursors()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := made.(*collector).p
+	t.Cleanup(p.client.Close)
+	rec := collectortest.NewRecorder()
+	name := "fans-" + strings.ReplaceAll(version, ".", "")
+	told := func(typ string) (m schemas.Maintenance) { // of each of its nodes
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; {
+			if err := p.poll(t.Context(), rec); err != nil {
+				t.Fatal(err)
+			}
+			var of []string
+			for _, ev := range rec.Events() {
+				if w, err := schemas.MaintenanceOf(&ev); ev.Type == typ && err == nil {
+					m, of = w, append(of, ev.Resource)
+				}
+			}
+			if slices.Equal(of, []string{"gpu1", "gpu2"}) {
+				return m
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s was not told: %q", typ, events(rec))
+			}
+			time.Sleep(200 * time.Millisecond) // of a cluster that others ask too
+		}
+	}
+	c.Run(t, "scontrol", "create", "reservation", "ReservationName="+name, "StartTime=now+60minutes", "Duration=30", "Nodes=gpu[1-2]", "Flags=MAINT,IGNORE_JOBS", "Users=root")
+	deleted := false
+	gone := func() {
+		if !deleted {
+			c.Run(t, "scontrol", "delete", "ReservationName="+name)
+			deleted = true
+		}
+	}
+	t.Cleanup(gone)
+	m := told(schemas.EventMaintenanceDeclared)
+	if m.Reason != "Slurm reservation "+name || m.By != "root" || m.Until.Sub(m.From) != 30*time.Minute || m.From.Before(time.Now()) {
+		t.Errorf("%+v", m)
+	}
+	gone()
+	told(schemas.EventMaintenanceEnded)
+}

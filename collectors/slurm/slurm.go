@@ -174,7 +174,7 @@ type memory struct {
 	Nodes map[string]string    `json:"nodes"`
 	// Windows are the maintenance reservations that were told and are still listed.
 	Windows map[string]schemas.Maintenance `json:"windows,omitempty"`
-	// At is when jobs were read, at the time of the last change, in Unix seconds of the controller's clock.
+	// At is when jobs were read, at the time of the last change, in Unix seconds of the controller's clock, or no later.
 	At int64 `json:"at,omitempty"`
 }
 
@@ -230,8 +230,11 @@ func (p *poller) poll(ctx context.Context, out collectors.Emitter) error {
 	p.reservations(ctx2, now)
 	var known []byte
 	if p.changed {
-		if jobs.updated > 0 {
+		switch {
+		case jobs.updated > 0:
 			p.mem.At = jobs.updated
+		case jobs.came: // v0.0.38 does not say when: by our clock, which may be ahead; what is told again has the same ids
+			p.mem.At = now.Add(-gap).Unix()
 		}
 		if known, err = json.Marshal(p.mem); err != nil {
 			return fmt.Errorf("store cursor of %s: %w", p.device, err)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"auspex/collectors"
 	"auspex/internal/decode/kernlog"
@@ -85,7 +86,7 @@ func parseCursor(s string) (source string, sequence uint64, ok bool) {
 			sequence, ok = n, err == nil
 		}
 	}
-	return source, sequence, ok && source != "" && len(source) <= 64 && !strings.ContainsAny(source, " \t\n")
+	return source, sequence, ok && source != "" && len(source) <= 64 && strings.IndexFunc(source, unicode.IsSpace) < 0
 }
 
 // stamp gives the events of a record what they have in common, and an id by which it is known again.
@@ -121,6 +122,30 @@ func (b *bucket) take(now time.Time, rate int) time.Duration {
 
 // give takes a line back that was left out.
 func (b *bucket) give() { b.level-- }
+
+// shared is the rate of a sender, however many connections it has and whatever it sends over.
+type shared struct {
+	mu sync.Mutex
+	bucket
+	users int // origins that have it; of the receiver
+}
+
+func (s *shared) take(now time.Time, rate int) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bucket.take(now, rate)
+}
+
+// full takes a line only where there is room for it.
+func (s *shared) full(now time.Time, rate int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bucket.take(now, rate) <= 0 {
+		return false
+	}
+	s.give()
+	return true
+}
 
 // sender is the collector of one server.
 type sender struct {

@@ -74,6 +74,7 @@ func (r *receiver) upload(w http.ResponseWriter, q *http.Request) {
 		return
 	}
 	o := r.from(addrOf(tcp), names)
+	defer r.begin(o)()
 	control := http.NewResponseController(w)
 	body := &progressing{q.Body, func() { _ = control.SetReadDeadline(time.Now().Add(progressIn)) }}
 	journal := kernlog.NewJournal(bufio.NewReaderSize(body, chunk), false)

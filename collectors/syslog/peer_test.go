@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"auspex/collectors/collectortest"
+	"auspex/internal/certtest"
 	"auspex/internal/trust"
 	"auspex/internal/waittest"
 )
@@ -113,6 +116,42 @@ func TestSystemdJournalUpload(t *testing.T) {
 	if got := s.left(overJournal, known); got != 4 {
 		t.Errorf("%v known entries", got)
 	}
+}
+
+// Over HTTPS, by certificates of both ends: a server's journal is booked on whom its certificate names.
+func TestSystemdJournalUploadOverHTTPS(t *testing.T) {
+	upload := peer(t, "JOURNAL_UPLOAD", "journal")
+	file := journalOf(t, os.Getenv("JOURNAL_REMOTE"), "Linux version 6.8.0", xid(79))
+	ca, other := certtest.New(t), certtest.New(t)
+	until := time.Now().Add(time.Hour)
+	own := ca.Issue(t, until, "127.0.0.1")
+	cfg := only("journal", free(t, "tcp"))
+	cfg.Journal.Server = trust.Server{CertFile: own.CertFile, KeyFile: own.KeyFile, ClientCAFile: ca.File}
+	s := begin(t, cfg, collectortest.Settings(), collectortest.NewRecorder(), server("gpu-1", "gpu-1"), server("gpu-2", "gpu-2"))
+	send := func(of certtest.Leaf, trusted string) error {
+		cmd := exec.CommandContext(t.Context(), upload, "-u", "https://"+cfg.Journal.Listen, "--file="+file, "--follow=no",
+			"--save-state="+filepath.Join(t.TempDir(), "state"), "--key="+of.KeyFile, "--cert="+of.CertFile, "--trust="+trusted)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}
+	waittest.Until(t, func() error { return send(ca.Issue(t, until, "gpu-1"), ca.File) })
+	s.wants(t, "gpu-1 boot", "gpu-1 79")
+	if err := send(ca.Issue(t, until, "gpu-2"), ca.File); err != nil { // with another server's journal
+		t.Error(err)
+	}
+	if got := s.left(overJournal, forged); got != 2 {
+		t.Errorf("%v entries are forged, want 2", got)
+	}
+	if err := send(other.Issue(t, until, "gpu-1"), ca.File); err == nil {
+		t.Error("a certificate of another authority was let in")
+	}
+	if err := send(ca.Issue(t, until, "gpu-1"), other.File); err == nil {
+		t.Error("the sender took a server that it does not trust")
+	}
+	s.wants(t, "gpu-1 boot", "gpu-1 79")
+	counts(t, "handshakes that failed", 2, func() float64 { return testutil.ToFloat64(s.m.refused.WithLabelValues("tls")) })
 }
 
 func TestSystemdJournalUploadCountsOnceAfterKill9(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -92,6 +93,7 @@ type receiver struct {
 	senders  atomic.Pointer[senders]
 
 	mu    sync.Mutex
+	rates map[string]*shared // of senders, by their certificate's first name or their address
 	told  map[string]bool
 	conns map[netip.Addr]int
 	total int
@@ -112,7 +114,7 @@ func newReceiver(cfg Config, s collectors.Settings) (*receiver, error) {
 		networks, _ = prefixes([]string{"127.0.0.0/8", "::1"})
 	}
 	r := &receiver{
-		cfg: cfg, networks: networks, settings: s, log: s.Log, m: newMetrics(s.Metrics), told: map[string]bool{}, conns: map[netip.Addr]int{},
+		cfg: cfg, networks: networks, settings: s, log: s.Log, m: newMetrics(s.Metrics), told: map[string]bool{}, conns: map[netip.Addr]int{}, rates: map[string]*shared{},
 	}
 	r.senders.Store(newSenders(nil, nil))
 	return r, nil
@@ -214,6 +216,35 @@ func (r *receiver) from(addr netip.Addr, names []string) *origin {
 	return o
 }
 
+// begin gives an origin the rate of its sender, which all that the sender has open share; the returned function ends it.
+// Behind one address may be many senders: those with certificates have each their own.
+func (r *receiver) begin(o *origin) (end func()) {
+	if o.relay {
+		return func() {}
+	}
+	key := o.addr.String()
+	if len(o.names) > 0 {
+		key = "certificate " + o.names[0]
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.rates[key]
+	if s == nil {
+		if len(r.rates) >= maxOrigins { // whoever comes back soon has what it had: a new connection is no new burst
+			maps.DeleteFunc(r.rates, func(_ string, s *shared) bool { return s.users == 0 })
+		}
+		s = &shared{}
+		r.rates[key] = s
+	}
+	s.users++
+	o.limit = s
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		s.users--
+	}
+}
+
 // addrOf returns the address of a peer.
 func addrOf(a net.Addr) netip.Addr {
 	p, _ := netip.ParseAddrPort(a.String())
@@ -293,6 +324,9 @@ func (a *alone) Run(ctx context.Context, out collectors.Emitter) error {
 
 // slow makes a connection wait whose sender exceeds its rate.
 func (r *receiver) slow(ctx context.Context, o *origin, now time.Time) error {
+	if o.limit == nil {
+		return nil
+	}
 	wait := o.limit.take(now, r.cfg.Rate)
 	if wait <= 0 {
 		return nil

@@ -145,7 +145,7 @@ type origin struct {
 	addr  netip.Addr
 	names []string // of its certificate, which was verified
 	relay bool
-	limit bucket
+	limit *shared // nil of a relay, whose servers have theirs
 
 	in     *senders // what follows was found in
 	server string

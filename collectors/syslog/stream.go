@@ -174,6 +174,7 @@ func (r *receiver) connection(ctx context.Context, conn net.Conn, via transport,
 		conn = secure
 	}
 	o := r.from(addr, names)
+	defer r.begin(o)()
 	f := framer{r: conn, cut: r.m.cut.Inc}
 	for {
 		text, err := f.next()
@@ -354,7 +355,8 @@ func (r *receiver) listenUDP(ctx context.Context, addr string) (func() error, er
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 		defer stop()
 		defer func() { _ = conn.Close() }()
-		d := datagrams{r: r, from: map[netip.Addr]*origin{}}
+		d := datagrams{r: r, from: map[netip.Addr]sending{}}
+		defer d.forget()
 		buf, oob := make([]byte, maxLine+1), make([]byte, 64)
 		for {
 			n, m, _, peer, err := conn.ReadMsgUDPAddrPort(buf, oob)
@@ -375,8 +377,21 @@ func (r *receiver) listenUDP(ctx context.Context, addr string) (func() error, er
 // datagrams is the reader of one socket.
 type datagrams struct {
 	r    *receiver
-	from map[netip.Addr]*origin
+	from map[netip.Addr]sending
 	lost uint32
+}
+
+// sending is who sends datagrams.
+type sending struct {
+	*origin
+	end func()
+}
+
+func (d *datagrams) forget() {
+	for _, s := range d.from {
+		s.end()
+	}
+	clear(d.from)
 }
 
 // lostSoFar takes over the kernel's count, which may wrap.
@@ -387,21 +402,20 @@ func (d *datagrams) lostSoFar(n uint32) {
 
 func (d *datagrams) datagram(ctx context.Context, addr netip.Addr, b []byte) {
 	r := d.r
-	o := d.from[addr]
+	o := d.from[addr].origin
 	if o == nil {
 		if !r.permitted(addr) {
 			r.refuse("network", addr)
 			return
 		}
 		if len(d.from) >= maxOrigins {
-			clear(d.from)
+			d.forget()
 		}
 		o = r.from(addr, nil)
-		d.from[addr] = o
+		d.from[addr] = sending{o, r.begin(o)}
 	}
 	now := r.settings.Now()
-	if !o.relay && o.limit.take(now, r.cfg.Rate) > 0 {
-		o.limit.give()
+	if o.limit != nil && o.limit.full(now, r.cfg.Rate) {
 		r.m.left[overUDP][tooMany].Inc()
 		r.tell("flood "+o.String(), "sender floods; its datagrams beyond the rate are left out", "sender", o.String())
 		return

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -365,6 +366,27 @@ func TestAFloodHarmsItselfAlone(t *testing.T) {
 	counts(t, "lines beyond the rate", 5000-burstSeconds*10, func() float64 { return s.left(overTCP, tooMany) })
 }
 
+// A sender has one rate, however many connections it opens and over whatever it sends.
+func TestTheConnectionsOfASenderShareItsRate(t *testing.T) {
+	cfg := only("tcp", free(t, "tcp"))
+	cfg.Rate, cfg.UDP = 10, free(t, "udp")
+	s := begin(t, cfg, collectortest.Settings(), collectortest.NewRecorder(), server("gpu-1", "gpu-1"))
+	line := "<6>Jan  1 12:00:00 gpu-1 kernel: perf: interrupt took too long\n"
+	lines := strings.Repeat(line, burstSeconds*cfg.Rate/4)
+	taken := func() float64 { return testutil.ToFloat64(s.m.lines[overTCP]) }
+	for i := range 4 { // no one of them more than a quarter of what may be said at once
+		say(t, dial(t, "tcp", cfg.TCP), "%s", lines)
+		counts(t, "lines", float64((i+1)*burstSeconds*cfg.Rate/4), taken)
+	}
+	if waited := testutil.ToFloat64(s.m.waited); waited != 0 {
+		t.Errorf("within the rate it waited %v s", waited)
+	}
+	say(t, dial(t, "tcp", cfg.TCP), "%s%s", line, line)
+	waittest.For(t, "a fifth connection does not wait", func() bool { return testutil.ToFloat64(s.m.waited) > 0 })
+	say(t, dial(t, "udp", cfg.UDP), "%s", line)
+	counts(t, "datagrams beyond the rate", 1, func() float64 { return s.left(overUDP, tooMany) })
+}
+
 func TestAConnectionWaitsForABusThatIsSlow(t *testing.T) {
 	cfg := only("tcp", free(t, "tcp"))
 	rec := collectortest.NewRecorder()
@@ -656,6 +678,50 @@ func FuzzFramer(f *testing.F) {
 		parts, err2 := read(int(step) + 1)
 		if d := cmp.Diff(whole, parts); d != "" || errors.Is(err, io.EOF) != errors.Is(err2, io.EOF) {
 			t.Errorf("%s %v %v", d, err, err2)
+		}
+	})
+}
+
+// What was kept as a position is read as it was, and a cursor of journald whatever it holds.
+func FuzzPosition(f *testing.F) {
+	f.Add("5f0c 1a b1 true")
+	f.Add("s=5f0c;i=1a;b=b1;m=1;t=2;x=3")
+	f.Add("s= x;i=ffffffffffffffffff")
+	f.Fuzz(func(t *testing.T, text string) {
+		if p, ok := parsePosition(text); ok {
+			if again, ok := parsePosition(p.String()); !ok || again != p {
+				t.Errorf("%q: %+v, then %+v", text, p, again)
+			}
+		}
+		if source, sequence, ok := parseCursor(text); ok {
+			if p, ok := parsePosition(position{source, sequence, "b", false}.String()); !ok || p.source != source || p.sequence != sequence {
+				t.Errorf("%q: the position of %q %d is %+v", text, source, sequence, p)
+			}
+		}
+	})
+}
+
+// Whatever is uploaded is answered, and each entry of it is counted.
+func FuzzUpload(f *testing.F) {
+	f.Add([]byte(kernelEntry(1, xid(79)) + kernelEntry(2, "Linux version 6.8.0")))
+	f.Add([]byte("__CURSOR=s=1;i=2\nMESSAGE\n\xff\xff\xff\xff\xff\xff\xff\x7fx\n\n"))
+	f.Add([]byte("MESSAGE=a\n\n\n\nlower=b\n\n"))
+	r, err := newReceiver(*Default(), collectortest.Settings())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		before := testutil.ToFloat64(r.m.lines[overJournal])
+		q := httptest.NewRequest(http.MethodPost, "/upload", bytes.NewReader(b))
+		q.RemoteAddr = "127.0.0.1:7"
+		q.Header.Set("Content-Type", journalType)
+		w := httptest.NewRecorder()
+		r.upload(w, q)
+		if w.Code != http.StatusAccepted && w.Code != http.StatusServiceUnavailable {
+			t.Errorf("status %d", w.Code)
+		}
+		if bytes.Contains(b, []byte("MESSAGE=")) && bytes.HasSuffix(b, []byte("\n\n")) && w.Code == http.StatusAccepted && testutil.ToFloat64(r.m.lines[overJournal]) == before {
+			t.Error("an entry is not counted")
 		}
 	})
 }

@@ -108,7 +108,8 @@ type Step struct {
 
 // Failed is the first step that ended with an error; of a job whose script did, that is its step batch.
 func (p *Past) Failed() (s Step, ok bool) {
-	bad := func(s Step) bool { return s.Exit.Status() != 0 }
+	// slurmrestd of 22.05 (v0.0.38) tells the state of a step that failed, and 0 as its exit code.
+	bad := func(s Step) bool { return s.Exit.Status() != 0 || len(s.State) > 0 && s.State[0] == "FAILED" }
 	own := func(s Step) bool { // of the job's work, and not of what Slurm runs around it
 		return bad(s) && !strings.Contains(string(s.Step.ID)+s.Step.Name, "extern") && !strings.Contains(string(s.Step.ID)+s.Step.Name, "batch")
 	}
@@ -129,9 +130,6 @@ func (c *Client) PastOf(ctx context.Context, id int64) ([]Past, error) {
 // a rest is counted.
 func (c *Client) PastSince(ctx context.Context, since, until int64, most int) (jobs []Past, rest int, err error) {
 	q := url.Values{"start_time": {"uts" + strconv.FormatInt(since, 10)}, "end_time": {"uts" + strconv.FormatInt(until, 10)}}
-	if v, err := c.Version(ctx); err == nil && v == "v0.0.38" { // which knows no prefix
-		q = url.Values{"start_time": {strconv.FormatInt(since, 10)}, "end_time": {strconv.FormatInt(until, 10)}}
-	}
 	jobs, err = c.past(ctx, "jobs?"+q.Encode(), func(n int) bool {
 		if n >= most {
 			rest++

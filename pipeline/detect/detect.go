@@ -46,7 +46,7 @@ func DefaultConfig() Config {
 	return Config{
 		MinSeverity: schemas.SeverityWarning,
 		Admit:       []string{schemas.EventHostReboot, schemas.EventSwitchReboot},
-		Ignore:      []string{schemas.EventWorkloadState, schemas.EventNodeState},
+		Ignore:      []string{schemas.EventWorkloadState, schemas.EventNodeState, schemas.EventWorkloadDevices},
 		Remember:    24 * time.Hour,
 		MomentTTL:   time.Hour,
 	}

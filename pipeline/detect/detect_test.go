@@ -427,6 +427,72 @@ func TestSchedulerEventsBecomeWorkloads(t *testing.T) {
 	}
 }
 
+// devices is what an agent says of its server's pods.
+func devices(server, pods string) schemas.Event {
+	return schemas.Event{
+		ID: server + pods, Source: "agent", Resource: server, Type: "workload.devices", Severity: "info", Attrs: map[string]string{"pods": pods},
+	}
+}
+
+// A scheduler names servers and pods, and the servers' agents which GPUs those hold: in whatever order
+// they come, a workload is on GPUs.
+func TestAgentsSayWhichGPUsThePodsOfAWorkloadHold(t *testing.T) {
+	b, inv := mem.New(1), inventory(t)
+	t.Cleanup(func() { _ = b.Close() })
+	start(t, detect.NewWorkloads(b, inv, nil, nil, nil))
+	state := func(id, code, pods string) schemas.Event {
+		return schemas.Event{ID: "k" + id + code + pods, Source: "scheduler", Resource: id, Type: "workload.state", Code: code, Severity: "info", Attrs: map[string]string{
+			"workload": id, "account": "ml", "nodes": "s1,s2", "pods": pods, "start": "2026-01-01T00:00:00Z",
+		}}
+	}
+	on := func(id string, want ...string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			w, _ := inv.Snapshot().Workload(id)
+			if d := cmp.Diff(want, w.Resources); d != "" {
+				return errors.New(d)
+			}
+			return nil
+		})
+	}
+	send(t, b, batch("k8s", state("train", "RUNNING", "a,b")))
+	on("train", "s1", "s2")
+	send(t, b, batch("s1", devices("s1", "lab/a=1,ml/a=0,ml/c=1")))
+	on("train", "s1/gpu0", "s2")
+	send(t, b, batch("s1", devices("s1", "ml/a=0+1,ml/b=9")))
+	on("train", "s1/gpu0", "s1/gpu1", "s2")
+	send(t, b, batch("k8s", state("train", "RUNNING", "a,b,d"))) // told anew, it stays so
+	send(t, b, batch("k8s", state("other", "RUNNING", "b"), state("later", "RUNNING", "a")))
+	on("train", "s1/gpu0", "s1/gpu1", "s2")
+	on("other", "s1", "s2") // its pod's GPU is not in the inventory
+	on("later", "s1/gpu0", "s1/gpu1", "s2")
+	forged, posted := devices("s1", "ml/a=1"), devices("s1", "ml/a=1")
+	forged.Source, posted.Attrs[schemas.AttrExternal] = "nvml", "true"
+	send(t, b, batch("s1", forged, posted, devices("s1", "ml/d=1")))
+	on("train", "s1/gpu1", "s2")
+	on("later", "s1", "s2")
+	send(t, b, batch("k8s", state("train", "COMPLETED", "")))
+	send(t, b, batch("s1", devices("s1", ""), devices("s2", "ml/a=0")))
+	on("later", "s1", "s2")
+	on("train", "s1/gpu1", "s2") // what it had when it ended
+	// Another process knows what was written, and not yet what agents say.
+	send(t, b, batch("s1", devices("s1", "ml/a=1")))
+	on("later", "s1/gpu1", "s2")
+	b2 := mem.New(1)
+	t.Cleanup(func() { _ = b2.Close() })
+	start(t, detect.NewWorkloads(b2, inv, nil, nil, nil))
+	send(t, b2, batch("k8s", state("later", "RUNNING", "a,z"), state("after", "RUNNING", "a")))
+	on("after", "s1", "s2")
+	on("later", "s1/gpu1", "s2")
+	lie := state("after", "FAILED", "a")
+	lie.Source = "agent"
+	send(t, b2, batch("s1", lie, devices("s1", "ml/a=0")))
+	on("after", "s1/gpu0", "s2")
+	if w, _ := inv.Snapshot().Workload("after"); !w.End.IsZero() {
+		t.Error("an agent has ended a workload")
+	}
+}
+
 // windows takes over what it is told.
 type windows chan []schemas.Maintenance
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,6 +35,8 @@ type Workloads struct {
 	list   Windows
 	decode *wire.Decoder
 	log    *slog.Logger
+	mu     sync.Mutex                     // batches of several partitions come at the same time
+	held   map[string]map[string][]string // GPUs by pod (namespace/name), by server, as agents say it
 
 	changes *prometheus.CounterVec
 }
@@ -45,7 +48,7 @@ func NewWorkloads(b bus.Bus, inv WorkloadInventory, list Windows, log *slog.Logg
 		log = slog.New(slog.DiscardHandler)
 	}
 	w := &Workloads{
-		bus: b, inv: inv, list: list, log: log, decode: wire.New("workloads", b, log, reg),
+		bus: b, inv: inv, list: list, log: log, decode: wire.New("workloads", b, log, reg), held: map[string]map[string][]string{},
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_detect_workload_events_total", Help: "Workload states read from scheduler events.",
 		}, []string{"result"}),
@@ -66,6 +69,8 @@ func (w *Workloads) Run(ctx context.Context, ready func()) error {
 }
 
 func (w *Workloads) handle(ctx context.Context, msgs []bus.Message) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	var put []schemas.Workload
 	var windows []schemas.Maintenance
 	at := map[string]int{}
@@ -83,25 +88,33 @@ func (w *Workloads) handle(ctx context.Context, msgs []bus.Message) error {
 					}
 				}
 				continue
-			case schemas.EventWorkloadState:
+			case schemas.EventWorkloadState, schemas.EventWorkloadDevices:
 			default:
 				continue
 			}
 			ev := schemas.EventFromWire(e)
-			if ev.External() { // who may post events may not say which jobs run where
+			speaks := schemas.SourceScheduler
+			if ev.Type == schemas.EventWorkloadDevices {
+				speaks = schemas.SourceAgent
+			}
+			if ev.External() || ev.Source != speaks { // who may post events, or has one server, may not say which jobs run where
 				w.changes.WithLabelValues("posted").Inc()
 				continue
 			}
-			job, ok := w.workload(&ev, put, at)
-			if !ok {
-				continue
+			var changed []schemas.Workload
+			if ev.Type == schemas.EventWorkloadDevices {
+				changed = w.devices(&ev, put)
+			} else if job, ok := w.workload(&ev, put, at); ok {
+				changed = append(changed, job)
 			}
-			if i, seen := at[job.ID]; seen {
-				put[i] = job
-				continue
+			for _, job := range changed {
+				if i, seen := at[job.ID]; seen {
+					put[i] = job
+					continue
+				}
+				at[job.ID] = len(put)
+				put = append(put, job)
 			}
-			at[job.ID] = len(put)
-			put = append(put, job)
 		}
 	}
 	if len(windows) > 0 && w.list != nil {
@@ -157,14 +170,14 @@ func (w *Workloads) workload(ev *schemas.Event, pending []schemas.Workload, at m
 			attrs[k] = v
 		}
 	}
-	for _, k := range []string{"owner", "name", "partition", "account"} {
+	for _, k := range []string{"owner", "name", "partition", "account", schemas.AttrPods} {
 		if v := ev.Attr(k); v != "" {
 			attrs[k] = v
 		}
 	}
 	job.ID, job.Attrs = id, attrs
 	if r := w.resources(snap, ev); len(r) > 0 {
-		job.Resources = r
+		job.Resources = w.narrow(snap, &job, r)
 	}
 	if start, ok := w.time(ev, "start"); ok {
 		job.Start = start

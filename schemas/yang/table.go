@@ -8,6 +8,7 @@ var Modules = [][2]string{
 	{"auspex-host", "2026-11-01"},
 	{"auspex-identity", "2026-11-01"},
 	{"auspex-journal", "2026-11-01"},
+	{"auspex-pods", "2026-11-27"},
 }
 
 // Leaves are the leaves of the modules by their paths, without keys.
@@ -105,6 +106,7 @@ var Leaves = map[string]Leaf{
 	"/gpus/gpu/state/memory-utilization":               {Type: "uint64", Metric: "DCGM_FI_DEV_MEM_COPY_UTIL", Keys: []Key{{Part: "gpu"}}, Unit: "percent", About: "Share of time in which memory was read or written."},
 	"/gpus/gpu/state/mig-enabled":                      {Type: "boolean", Metric: "auspex_gpu_mig_enabled", Keys: []Key{{Part: "gpu"}}, About: "It is divided into instances."},
 	"/gpus/gpu/state/mig-pending":                      {Type: "boolean", About: "It is divided into instances after the next reset."},
+	"/gpus/gpu/state/minor-number":                     {Type: "uint64", About: "Number of its device file, as in /dev/nvidia0."},
 	"/gpus/gpu/state/missing":                          {Type: "boolean", Metric: "auspex_gpu_missing", Keys: []Key{{Part: "gpu"}}, About: "It does not answer, or is not there."},
 	"/gpus/gpu/state/name":                             {Type: "string", About: "The GPU's name on its server: gpu and its number."},
 	"/gpus/gpu/state/nvlink-crc-flit-errors":           {Type: "uint64", Metric: "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", Keys: []Key{{Part: "gpu"}}, About: "Of all links together."},
@@ -325,4 +327,16 @@ var Leaves = map[string]Leaf{
 	"/journal/state/first":                             {Type: "uint64", About: "Number of the oldest record that is not acknowledged."},
 	"/journal/state/id":                                {Type: "string", About: "Names the journal for as long as its folder lives."},
 	"/journal/state/last":                              {Type: "uint64", About: "Number of the newest record; 0 is none."},
+	"/pods/device/state/claim":                         {Type: "string", About: "Namespace and name of the claim, of one that is claimed."},
+	"/pods/device/state/container":                     {Type: "string", About: "Name of the container."},
+	"/pods/device/state/gpu":                           {Type: "string", About: "The GPU on this server that it is, or is a part of: gpu and its number."},
+	"/pods/device/state/id":                            {Type: "string", About: "What the plug-in calls it, NVIDIA's by the UUID of the GPU or of the MIG device; without the number of a share."},
+	"/pods/device/state/namespace":                     {Type: "string", About: "Namespace of the pod."},
+	"/pods/device/state/pod":                           {Type: "string", About: "Name of the pod."},
+	"/pods/device/state/resource":                      {Type: "string", About: "Resource of the device plug-in; of a device that is claimed (DRA), the driver."},
+	"/pods/resource/state/allocatable":                 {Type: "uint64", Metric: "auspex_server_pod_devices_allocatable", Keys: []Key{{Label: "resource"}}, About: "Devices that the kubelet may give to pods. One that is shared in time counts for each share."},
+	"/pods/resource/state/held":                        {Type: "uint64", Metric: "auspex_server_pod_devices_held", Keys: []Key{{Label: "resource"}}, About: "Devices that containers hold, counted alike."},
+	"/pods/resource/state/name":                        {Type: "string", About: "As nvidia.com/gpu; of devices that are claimed (DRA), the driver."},
+	"/pods/state/error":                                {Type: "string", About: "Why the kubelet is not read now; what stands here is what it told last."},
+	"/pods/state/left-out":                             {Type: "uint64", Metric: "auspex_server_pod_devices_left_out", About: "Devices of pods beyond what is told of a server."},
 }

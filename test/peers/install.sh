@@ -5,7 +5,7 @@ set -uo pipefail
 cd "$(dirname "$0")"
 cache=${PEERS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/auspex-peers}
 mkdir -p "$cache"
-all=(kafka chromium ipmi slurm slurm24 postgres sushy sushytools redfishutilities cloudinit schemathesis rsyslog journal promtool alertmanager kube tinkerbell)
+all=(kafka chromium ipmi slurm slurmdbd slurm24 postgres sushy sushytools redfishutilities cloudinit schemathesis rsyslog journal promtool alertmanager kube tinkerbell)
 names=("${@:-${all[@]}}")
 declare -A job
 compiled=(promtool alertmanager kube tinkerbell)

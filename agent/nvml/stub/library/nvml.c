@@ -298,6 +298,7 @@ PAIR(nvmlDeviceGetUtilizationRates_, "utilization", 0, "memory-utilization", 0)
 int nvmlDeviceGetUtilizationRates(gpu *d, u32 *out) { ENTER(d); return nvmlDeviceGetUtilizationRates_(d, out, out + 1); }
 PAIR(nvmlDeviceGetEncoderUtilization, "encoder", 0, "period", 167000)
 PAIR(nvmlDeviceGetDecoderUtilization, "decoder", 0, "period", 167000)
+NUMBER(nvmlDeviceGetMinorNumber, u32, "minor-number", d->number)
 NUMBER(nvmlDeviceGetPcieReplayCounter, u32, "pcie-replays", 0)
 NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, u32, "pcie-generation", 5)
 NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, u32, "pcie-generation-max", 5)
