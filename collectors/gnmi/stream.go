@@ -421,7 +421,7 @@ func (t *talk) due(now time.Time) error {
 	t.vain += min(now.Sub(t.ticked), 2*time.Second, t.patience/4)
 	t.ticked = now
 	if t.fresh {
-		t.fresh, t.vain, t.patience = false, 0, max(3*t.cfg.SampleInterval, t.cfg.Timeout)
+		t.fresh, t.vain, t.patience = false, 0, max(3*t.cfg.SampleInterval, t.cfg.Timeout, 3*t.quiet)
 	}
 	if t.vain >= t.patience {
 		return fmt.Errorf("%w: no message in time", context.DeadlineExceeded)
