@@ -175,6 +175,7 @@ type subscriber struct {
 	modeOf     *gpb.CapabilityResponse // of whom that was found out, where it is not the configured one
 	named      bool                    // say the target's name: it may be one of many behind an address
 	garbled    bool                    // a value that is no number was told
+	expired    error                   // of our certificate, when it was last shown
 	caps       *gpb.CapabilityResponse
 	runs       int
 	onChange   []*gpb.Path   // paths that are not sampled: each update of what is below tells a change
