@@ -46,9 +46,13 @@ type TLS struct {
 type Config struct {
 	// SampleInterval is the period of counters and sensors.
 	SampleInterval time.Duration `yaml:"sample_interval"`
+	// HeartbeatInterval is how often a state that stays the same is told again, where the preset does not say; 0 is never.
+	HeartbeatInterval time.Duration `yaml:"heartbeat_interval"`
+	// SuppressRedundant has samples left out that stay the same, until the heartbeat.
+	SuppressRedundant bool `yaml:"suppress_redundant"`
 	// Mode is stream, poll or once. A target that refuses streams is polled, and one that refuses polls is asked once at each interval.
 	Mode string `yaml:"mode"`
-	// Presets say what switches are asked. Those of a vendor apply to switches that show its models.
+	// Presets say what switches are asked. Those of a vendor apply to switches that show its models. A name that ends in .yaml is a file of one.
 	Presets []string `yaml:"presets"`
 	// Timeout bounds dialling and the first answer.
 	Timeout time.Duration `yaml:"timeout"`
@@ -72,6 +76,10 @@ func (c *Config) Validate() error {
 	switch {
 	case c.SampleInterval < 100*time.Millisecond:
 		return errors.New("sample_interval must be at least 100ms")
+	case c.HeartbeatInterval < 0:
+		return errors.New("heartbeat_interval must not be negative")
+	case c.SuppressRedundant && c.HeartbeatInterval == 0:
+		return errors.New("suppress_redundant needs a heartbeat_interval: what is silent may be dead")
 	case modes[c.Mode] == nil:
 		return fmt.Errorf("mode is stream, poll or once, not %q", c.Mode)
 	case c.Timeout <= 0:
@@ -167,9 +175,11 @@ type subscriber struct {
 	modeOf     *gpb.CapabilityResponse // of whom that was found out, where it is not the configured one
 	named      bool                    // say the target's name: it may be one of many behind an address
 	garbled    bool                    // a value that is no number was told
+	expired    error                   // of our certificate, when it was last shown
 	caps       *gpb.CapabilityResponse
 	runs       int
 	onChange   []*gpb.Path   // paths that are not sampled: each update of what is below tells a change
+	quiet      time.Duration // for how long a sample may stay the same, and untold
 	waiting    int           // samples that are sent, or thinned
 	slow       time.Duration // for how long a bus is waited for before that
 	state      *state
@@ -258,7 +268,7 @@ func (s *subscriber) remembers(caps *gpb.CapabilityResponse) {
 // requests are the calls to make: what the presets name for this target in one, and one more for
 // each preset with a target of its own.
 func (s *subscriber) requests(caps *gpb.CapabilityResponse) (first *gpb.SubscribeRequest, more []*gpb.SubscribeRequest) {
-	s.guessed, s.readings, s.asked, s.onChange = false, nil, map[presets.Need]bool{}, nil
+	s.guessed, s.readings, s.asked, s.onChange, s.quiet = false, nil, map[presets.Need]bool{}, nil, 0
 	named := ""
 	if s.named {
 		named = s.device
@@ -278,12 +288,23 @@ func (s *subscriber) requests(caps *gpb.CapabilityResponse) (first *gpb.Subscrib
 		}
 		for i := range p.Subscribe {
 			sub := &p.Subscribe[i]
-			if asked[to+" "+sub.Path] || !s.wanted(sub, caps.GetSupportedModels()) {
+			if asked[to+" "+p.Origin+":"+sub.Path] || !s.wanted(sub, caps.GetSupportedModels()) {
 				continue
 			}
 			wire, err := sub.GNMI()
 			if err != nil {
 				continue // it was read when the preset was
+			}
+			wire.Path.Origin = p.Origin
+			heartbeat, suppress := s.cfg.HeartbeatInterval, s.cfg.SuppressRedundant && wire.Mode == gpb.SubscriptionMode_SAMPLE
+			if sub.Heartbeat > 0 {
+				heartbeat, suppress = sub.Heartbeat, sub.SuppressRedundant
+			}
+			if wire.SuppressRedundant = suppress; suppress || wire.Mode != gpb.SubscriptionMode_SAMPLE {
+				wire.HeartbeatInterval = uint64(heartbeat)
+			}
+			if suppress {
+				s.quiet = max(s.quiet, heartbeat)
 			}
 			if wire.Mode == gpb.SubscriptionMode_SAMPLE {
 				wire.SampleInterval = uint64(s.cfg.SampleInterval)
@@ -301,7 +322,7 @@ func (s *subscriber) requests(caps *gpb.CapabilityResponse) (first *gpb.Subscrib
 				order = append(order, to)
 			}
 			lists[to].Subscription = append(lists[to].Subscription, wire)
-			asked[to+" "+sub.Path] = true
+			asked[to+" "+p.Origin+":"+sub.Path] = true
 			s.asked[sub.Need] = s.asked[sub.Need] || p.Target == ""
 		}
 	}

@@ -3,6 +3,7 @@ package gnmi
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"auspex/schemas"
@@ -15,6 +16,9 @@ import (
 // pulled out is missed until it is back. A path that stands for all of a kind removes none of them:
 // gateways delete so what they have lost sight of. What was last known holds until it is told again.
 func (st *state) gone(e *elems, at time.Time) {
+	if e.origin != "" {
+		return // nothing is known of it but numbers
+	}
 	st.cabling.forget(e)
 	all := e.len() == 0 || e.len() == 1 && e.at(0).GetName() == "*"
 	name := func(i int, key string) string {
@@ -25,8 +29,8 @@ func (st *state) gone(e *elems, at time.Time) {
 	}
 	switch {
 	case all:
-		st.unseen(st.ports, "")
-		st.unseen(st.parts, "")
+		st.unseen(st.ports)
+		st.unseen(st.parts)
 		st.subnets = nil
 	case e.name(0) == "interfaces":
 		st.portGone(e, name(1, "name"), at)
@@ -42,13 +46,11 @@ func (st *state) gone(e *elems, at time.Time) {
 	}
 }
 
-// unseen forgets what a target told of a thing, or of all, and may tell otherwise when it does again.
-func (st *state) unseen(of map[string]*thing, name string) {
+// unseen forgets what a target told of things, and may tell otherwise when it does again.
+func (st *state) unseen(of map[string]*thing) {
 	for _, t := range of {
-		if name == "" || t.name == name {
-			t.oper, t.admin, t.bounds = "", "", nil
-			st.anew(t)
-		}
+		t.oper, t.admin, t.bounds = "", "", nil
+		st.anew(t)
 	}
 }
 
@@ -85,7 +87,7 @@ func (st *state) portGone(e *elems, name string, at time.Time) {
 	case whole(e) && name != "":
 		st.removePort(name, at)
 	case whole(e):
-		st.unseen(st.ports, "")
+		st.unseen(st.ports)
 		st.subnets = nil
 	case e.name(2) != "state":
 	default:
@@ -150,7 +152,7 @@ func (st *state) partGone(e *elems, name string, at time.Time) {
 		}
 		switch {
 		case whole(e) && name == "":
-			st.unseen(st.parts, "")
+			st.unseen(st.parts)
 			return
 		case whole(e):
 			st.s.metrics.removed.Inc()
@@ -200,7 +202,7 @@ func (st *state) removed(typ, name string, at time.Time, message string, attrs .
 	for i := 0; i+1 < len(attrs); i += 2 {
 		ev.SetAttr(attrs[i], attrs[i+1])
 	}
-	ev.ID = schemas.EventID(st.s.device, fmt.Sprint(at.UnixNano()), typ+"/"+name, "removed")
+	ev.ID = schemas.EventID(st.s.device, strconv.FormatInt(at.UnixNano(), 10), typ+"/"+name, "removed")
 	st.batch.Event(ev)
 }
 
@@ -239,6 +241,9 @@ func hasState(told map[string]map[leaf]bool, l leaf) bool {
 
 // related reports whether one of two paths leads to what is at or below the other.
 func related(a, b *elems) bool {
+	if a.origin != b.origin {
+		return false
+	}
 	for i := range min(a.len(), b.len()) {
 		if a.name(i) != b.name(i) && a.name(i) != "*" {
 			return false
@@ -255,6 +260,9 @@ func related(a, b *elems) bool {
 // replace begins a notification that tells all below a path, and returns what ends it: what it did not tell
 // there is no more. What is polled may fail in part: an answer without any state of a kind tells nothing of it.
 func (st *state) replace(e *elems, at time.Time, polled bool) (end func()) {
+	if e.origin != "" {
+		return func() {}
+	}
 	st.cabling.replace(e)
 	outer := st.replacing
 	if outer == nil {

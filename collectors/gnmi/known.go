@@ -120,7 +120,7 @@ func (st *state) learn(r *gnmiclient.Response, n *gpb.Notification) {
 		if b != nil && b.series[string(path)] != nil {
 			continue
 		}
-		e := elems{n.GetPrefix().GetElem(), n.GetUpdate()[i].GetPath().GetElem()}
+		e := pathOf(n.GetPrefix(), n.GetUpdate()[i].GetPath())
 		s := &series{place: locate(&e), ref: noRef}
 		switch {
 		case s.place.leaf >= numbers: // what a number of a state is, its own reader knows

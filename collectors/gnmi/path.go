@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
+
+	"auspex/collectors/gnmi/presets"
 )
 
 // leaf is what a path leads to. Leaves below numbers are metrics.
@@ -75,7 +77,21 @@ type place struct {
 
 // elems is a path in two pieces, prefix and path, read by position.
 type elems struct {
-	a, b []*gpb.PathElem
+	a, b   []*gpb.PathElem
+	origin string // of another schema than OpenConfig's
+}
+
+// pathOf is a path below a prefix, whose target and origin are of both. An origin stands in one of them (gnmi.proto, Path), and
+// none is OpenConfig's, as are those that some targets name by a module of it, or by the encoding.
+func pathOf(prefix, path *gpb.Path) elems {
+	origin := path.GetOrigin()
+	if origin == "" {
+		origin = prefix.GetOrigin()
+	}
+	if strings.HasPrefix(origin, presets.DefaultOrigin) || origin == "rfc7951" {
+		origin = ""
+	}
+	return elems{a: prefix.GetElem(), b: path.GetElem(), origin: origin}
 }
 
 func (e *elems) len() int { return len(e.a) + len(e.b) }
@@ -96,7 +112,7 @@ func (e *elems) name(i int) string { return bare(e.at(i).GetName()) }
 
 // below reports whether a path is one that a subscription names, or below it.
 func (e *elems) below(p *gpb.Path) bool {
-	if e.len() < len(p.GetElem()) {
+	if e.len() < len(p.GetElem()) || e.origin != p.GetOrigin() {
 		return false
 	}
 	for i, want := range p.GetElem() {
@@ -120,6 +136,9 @@ var counters = map[string]leaf{
 
 // locate matches a path by the position of its elements.
 func locate(e *elems) place {
+	if e.origin != "" {
+		return place{}
+	}
 	switch e.name(0) {
 	case "interfaces":
 		if e.name(1) != "interface" {

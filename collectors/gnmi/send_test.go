@@ -3,6 +3,7 @@ package gnmi
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -166,7 +167,7 @@ func TestStatesThatTheBusDoesNotTakeHoldTheTargetUp(t *testing.T) {
 	event := func() {
 		n++
 		ev := st.event(schemas.EventPortDown, "", schemas.SeverityInfo, time.Unix(1, 0))
-		ev.ID = fmt.Sprint(n)
+		ev.ID = strconv.Itoa(n)
 		st.batch.Event(ev)
 	}
 	event()

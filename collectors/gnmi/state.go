@@ -157,26 +157,30 @@ func (st *state) notification(n *gpb.Notification) {
 	if n.GetTimestamp() <= 0 {
 		at = st.s.settings.Now()
 	}
-	prefix := n.GetPrefix().GetElem()
+	prefix := n.GetPrefix()
 	for _, path := range n.GetDelete() {
 		st.s.metrics.deletes.Inc()
-		gone := elems{prefix, path.GetElem()}
-		if slices.ContainsFunc(n.GetUpdate(), func(u *gpb.Update) bool { return related(&gone, &elems{prefix, u.GetPath().GetElem()}) }) {
+		gone := pathOf(prefix, path)
+		if slices.ContainsFunc(n.GetUpdate(), func(u *gpb.Update) bool {
+			e := pathOf(prefix, u.GetPath())
+			return related(&gone, &e)
+		}) {
 			defer st.replace(&gone, at, false)() // deletes come before updates (section 2.1)
 			continue
 		}
 		st.gone(&gone, at)
 	}
 	if n.GetAtomic() {
-		defer st.replace(&elems{prefix, nil}, at, false)()
+		whole := pathOf(prefix, nil)
+		defer st.replace(&whole, at, false)()
 	}
 	for _, u := range n.GetUpdate() {
 		st.s.metrics.updates.Inc()
-		e := elems{prefix, u.GetPath().GetElem()}
+		e := pathOf(prefix, u.GetPath())
 		if raw := subtree(u.GetVal()); raw != nil {
 			base := append(append([]*gpb.PathElem(nil), e.a...), e.b...)
 			below(base, raw, func(path []*gpb.PathElem, v *gpb.TypedValue) {
-				st.update(&elems{path, nil}, v, at)
+				st.update(&elems{a: path, origin: e.origin}, v, at)
 			})
 			continue
 		}
@@ -316,6 +320,9 @@ func (st *state) reading(e *elems, v *gpb.TypedValue, at time.Time) {
 func (st *state) seriesOf(e *elems) collectors.Ref {
 	name := func(i int) (string, map[string]string) { return e.name(i), e.at(i).GetKey() }
 	for _, r := range st.s.readings {
+		if r.Origin != e.origin {
+			continue
+		}
 		if port, labels, ok := r.Match(e.len(), name); ok {
 			ref := st.batch.Series(r.Metric, schemas.KindPort, port, labels...)
 			if st.s.changes(e) {

@@ -93,8 +93,19 @@ func (s *subscriber) dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.expired = s.cfg.TLS.Expired(tc, time.Now()); s.expired != nil {
+		s.log.Warn("our certificate is out of date; a target that asks for it refuses it", "error", s.expired)
+	}
 	tc.NextProtos = []string{"h2"} // RFC 9113, section 3.2
 	return (&tls.Dialer{Config: tc}).DialContext(ctx, "tcp", s.addr)
+}
+
+// explained adds to an error before the first answer what is known to be wrong on our side.
+func (s *subscriber) explained(err error) error {
+	if err == nil || s.expired == nil {
+		return err
+	}
+	return fmt.Errorf("%w; %w", err, s.expired)
 }
 
 // talk is a connection to the target.
@@ -129,9 +140,9 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 	if err != nil {
 		return err
 	}
-	conn, err := s.dial(ctx)
+	conn, err := s.dial(ctx) // reads the files of certificates
 	if err != nil {
-		return err
+		return s.explained(err)
 	}
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -143,7 +154,9 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 	}
 	t.conn, err = grpcwire.New(t.pulse, grpcwire.Options{Authority: s.addr, TLS: !s.cfg.TLS.Disabled, MaxMessage: s.cfg.MaxMessage, Window: window})
 	if err == nil {
-		err = t.read()
+		if err = t.read(); t.begun.IsZero() {
+			err = s.explained(err) // TLS 1.3 refuses a certificate after the handshake
+		}
 	}
 	st := s.state
 	if st == nil { // what was sent was not taken
@@ -421,7 +434,7 @@ func (t *talk) due(now time.Time) error {
 	t.vain += min(now.Sub(t.ticked), 2*time.Second, t.patience/4)
 	t.ticked = now
 	if t.fresh {
-		t.fresh, t.vain, t.patience = false, 0, max(3*t.cfg.SampleInterval, t.cfg.Timeout)
+		t.fresh, t.vain, t.patience = false, 0, max(3*t.cfg.SampleInterval, t.cfg.Timeout, 3*t.quiet)
 	}
 	if t.vain >= t.patience {
 		return fmt.Errorf("%w: no message in time", context.DeadlineExceeded)

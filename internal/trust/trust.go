@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 )
 
 // TLS says whom a client trusts and how it identifies itself. The zero value
@@ -52,4 +53,12 @@ func (t TLS) Client() (*tls.Config, error) {
 		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
+}
+
+// Expired says which file has the client's own certificate of c, and since when nobody takes that; nil is one that is good.
+func (t TLS) Expired(c *tls.Config, now time.Time) error {
+	if len(c.Certificates) == 0 || c.Certificates[0].Leaf == nil || now.Before(c.Certificates[0].Leaf.NotAfter) {
+		return nil
+	}
+	return fmt.Errorf("cert_file %s expired on %s", t.CertFile, c.Certificates[0].Leaf.NotAfter.UTC().Format(time.RFC3339))
 }

@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"go.yaml.in/yaml/v3"
@@ -31,6 +33,9 @@ const (
 	Extra  Need = "extra"
 )
 
+// DefaultOrigin is the origin of OpenConfig's paths.
+const DefaultOrigin = "openconfig"
+
 // Preset is one file.
 type Preset struct {
 	Name  string `yaml:"-"`
@@ -40,7 +45,9 @@ type Preset struct {
 	KnownBy []string `yaml:"known_by"`
 	// Target is the target of the prefix of a call of its own (gNMI specification, section 2.2.2.1):
 	// where it is set, the paths do not go with those of other presets.
-	Target    string         `yaml:"target"`
+	Target string `yaml:"target"`
+	// Origin is the schema of the paths and readings (gnmi.proto, Path); "" is OpenConfig's.
+	Origin    string         `yaml:"origin"`
 	Subscribe []Subscription `yaml:"subscribe"`
 	Readings  []Reading      `yaml:"readings"`
 }
@@ -54,6 +61,10 @@ type Subscription struct {
 	// Models must all be among the target's capabilities. Guess asks a target too that names no models.
 	Models []string `yaml:"models"`
 	Guess  bool     `yaml:"guess"`
+	// Heartbeat is how often a value that stays the same is told, and SuppressRedundant leaves samples out that do
+	// (section 3.5.1.5.2). Without them the configuration's hold.
+	Heartbeat         time.Duration `yaml:"heartbeat"`
+	SuppressRedundant bool          `yaml:"suppress_redundant"`
 	// Cables asks only where somebody holds neighbours against the inventory.
 	Cables bool `yaml:"cables"`
 	// Schema names what describes the path, where that is not among the OpenConfig models that the
@@ -67,6 +78,7 @@ type Reading struct {
 	Path   string `yaml:"path"`
 	Metric string `yaml:"metric"`
 	Schema string `yaml:"schema"` // as of a subscription
+	Origin string `yaml:"-"`      // of the preset
 
 	elems []elem
 }
@@ -86,12 +98,16 @@ type word struct {
 // All is every preset's name, in the order in which they apply.
 func All() []string { return []string{"openconfig", "cumulus", "arista", "sonic"} }
 
-// Load reads presets by their names. An error names what is wrong in which.
+// Load reads presets by their names; those that end in .yaml are files. An error names what is wrong in which.
 func Load(names []string) ([]*Preset, error) {
 	var out []*Preset
 	for _, name := range names {
-		raw, err := files.ReadFile(name + ".yaml")
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
+		read := func() ([]byte, error) { return files.ReadFile(name + ".yaml") }
+		if strings.HasSuffix(name, ".yaml") { // of the site
+			read = func() ([]byte, error) { return os.ReadFile(name) }
+		}
+		raw, err := read()
+		if !strings.HasSuffix(name, ".yaml") && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid)) {
 			return nil, fmt.Errorf("there is no preset %q; there are %s", name, strings.Join(All(), ", "))
 		}
 		if err != nil {
@@ -114,9 +130,18 @@ func Parse(name string, raw []byte) (*Preset, error) {
 	if err := dec.Decode(p); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("preset %s: %w", name, err)
 	}
+	if p.Origin == DefaultOrigin {
+		p.Origin = ""
+	}
 	for _, s := range p.Subscribe {
 		if _, err := s.GNMI(); err != nil {
 			return nil, fmt.Errorf("preset %s: %w", name, err)
+		}
+		switch {
+		case s.Heartbeat < 0:
+			return nil, fmt.Errorf("preset %s: %s: heartbeat must not be negative", name, s.Path)
+		case s.SuppressRedundant && (s.Heartbeat == 0 || !strings.EqualFold(s.Mode, "sample")):
+			return nil, fmt.Errorf("preset %s: %s: suppress_redundant is of samples, and needs a heartbeat: what is silent may be dead", name, s.Path)
 		}
 		if !slices.Contains([]Need{Always, Usual, Extra}, s.Need) {
 			return nil, fmt.Errorf("preset %s: %s: need is usual or extra, not %q", name, s.Path, s.Need)
@@ -124,6 +149,7 @@ func Parse(name string, raw []byte) (*Preset, error) {
 	}
 	for i := range p.Readings {
 		r := &p.Readings[i]
+		r.Origin = p.Origin
 		for _, e := range split(r.Path) {
 			x, err := parseElem(e)
 			if err != nil {
