@@ -197,6 +197,7 @@ type Rules struct {
 	seq     uint64
 	firing  map[uint64]schemas.Event // by the hash of the alert's labels
 	earlier map[uint64]schemas.Event // of the run before, until they fire again
+	since   time.Time                // each rule is to have its say after it, before those have ended
 
 	manager atomic.Pointer[promrules.Manager] // nil before Run
 	again   chan struct{}                     // the rules were replaced: settle anew
@@ -274,8 +275,10 @@ func (r *Rules) Run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("load rules: %w", err)
 	}
 	r.manager.Store(manager)
+	r.mu.Lock()
+	r.since = time.Now()
+	r.mu.Unlock()
 	ready()
-	since := time.Now()
 	settle := time.NewTimer(r.cfg.Settle)
 	defer settle.Stop()
 	for {
@@ -283,13 +286,15 @@ func (r *Rules) Run(ctx context.Context, ready func()) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.again:
-			since = time.Now()
 			settle.Reset(r.cfg.Settle)
 		case <-settle.C:
+			r.mu.Lock()
+			since := r.since
+			r.mu.Unlock()
 			switch {
 			case !r.evaluated(since):
 				settle.Reset(min(r.cfg.Interval, time.Second))
-			case !r.settled(ctx):
+			case !r.settled(ctx, since):
 				settle.Reset(r.cfg.Interval)
 			default:
 				settle.Reset(max(r.cfg.Settle, lookAgain))
@@ -335,6 +340,7 @@ func (r *Rules) replaced(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.since = time.Now()
 	maps.Copy(r.earlier, r.firing)
 	clear(r.firing)
 	now := r.now().UTC()
@@ -399,8 +405,9 @@ func (r *Rules) restored(ctx context.Context) (map[uint64]schemas.Event, error) 
 // the records late, when that run was killed as it had just been published.
 const lookAgain = 5 * time.Minute
 
-// settled ends the alerts of the runs before that did not fire again.
-func (r *Rules) settled(ctx context.Context) bool {
+// settled ends the alerts of before that did not fire again, unless the rules were replaced
+// since they all had their say.
+func (r *Rules) settled(ctx context.Context, since time.Time) bool {
 	late, err := r.restored(ctx)
 	if err != nil {
 		r.log.Warn("cannot read which metric alerts were firing; trying again", "error", err)
@@ -408,6 +415,9 @@ func (r *Rules) settled(ctx context.Context) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.since.Equal(since) {
+		return false
+	}
 	for h, ev := range late {
 		if _, fires := r.firing[h]; !fires {
 			r.earlier[h] = ev

@@ -1,9 +1,11 @@
 package detect_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
+	"auspex/internal/store/records"
 	"auspex/internal/waittest"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/enrich"
@@ -158,6 +161,59 @@ func TestReplacedRulesEndWhatTheyNoLongerSay(t *testing.T) {
 	want := map[string]string{"Keep": "raised ", "Changed": "raised cleared ", "Gone": "raised cleared ", "Added": "raised "}
 	if d := cmp.Diff(want, logged(6)); d != "" {
 		t.Error(d)
+	}
+}
+
+// slowRecords has nothing, and from the second time on says so only when it is let.
+type slowRecords struct {
+	asked atomic.Int32
+	looks chan chan struct{}
+}
+
+func (s *slowRecords) Alerts(ctx context.Context, _ records.Filter) ([]schemas.Alert, string, error) {
+	if s.asked.Add(1) > 1 {
+		answer := make(chan struct{})
+		select {
+		case s.looks <- answer:
+			<-answer
+		case <-ctx.Done():
+		}
+	}
+	return nil, "", ctx.Err()
+}
+
+// Whether what fired has ended is decided while the rules are replaced.
+func TestAlertsOutliveRulesThatAreReplacedMeanwhile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "r.yml")
+	rules := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("groups:\n  - name: g\n    interval: 1s\n    rules:\n    - {alert: Keep, expr: vector(1)}\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules("")
+	cfg := detect.DefaultRulesConfig()
+	cfg.Builtin, cfg.Files, cfg.Settle = false, []string{file}, time.Millisecond
+	b, rec := mem.New(1), &slowRecords{looks: make(chan chan struct{})}
+	t.Cleanup(func() { _ = b.Close() })
+	r := detect.NewRules(cfg, teststorage.New(t), nil, b, enrich.New(inventory(t), nil), rec, nil, nil)
+	start(t, r)
+	collect(t, b, schemas.TopicEvents, 1, parseEvents)
+	answer := <-rec.looks
+	rules("    - {alert: Added, expr: vector(1)}\n")
+	apply, err := r.Prepare(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(answer)
+	close(<-rec.looks) // by now all have had their say
+	for _, ev := range collect(t, b, schemas.TopicEvents, 2, parseEvents) {
+		if ev.State != schemas.StateRaised {
+			t.Errorf("%s: %s", ev.Attrs[detect.AttrRule], ev.State)
+		}
 	}
 }
 
