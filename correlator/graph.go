@@ -450,8 +450,8 @@ func (g *graph) top(n node) node {
 	if n == none || g.parent[n] == none {
 		return n
 	}
-	for len(g.tops) <= int(n) {
-		g.tops = append(g.tops, unset)
+	if len(g.tops) <= int(n) { // all that is in something is of the inventory
+		g.tops = slices.Repeat([]node{unset}, len(g.parent))
 	}
 	if g.tops[n] == unset {
 		to := n
