@@ -53,8 +53,15 @@ func alike(m int, mean, together float64) float64 {
 func (e *ledger) crowd(inc *incident) int {
 	e.hostsOf.reset()
 	if p := e.alike[inc.root.fault.Name]; p != nil {
+		site := unset // once it is asked for: most stand alone
 		for _, o := range p.near(inc) {
-			if !p.forgotten(o) && e.beside(inc, o) {
+			if p.forgotten(o) || !inc.like(o) {
+				continue
+			}
+			if site == unset {
+				site = e.site(inc)
+			}
+			if e.site(o) == site {
 				e.hostsOf.add(o.root.node)
 			}
 		}
@@ -154,9 +161,12 @@ func (inc *incident) began(t time.Time) {
 }
 
 // beside says whether two incidents are of the same fault on other parts of a site, and began near one another.
-func (e *ledger) beside(a, b *incident) bool {
-	return a != b && a.opened.Sub(b.opened).Abs() <= crowdSpan && !a.gone && !b.gone && a.root != nil && b.root != nil &&
-		a.root.fault.Name == b.root.fault.Name && a.root.node != b.root.node && e.site(a) == e.site(b)
+func (e *ledger) beside(a, b *incident) bool { return a.like(b) && e.site(a) == e.site(b) }
+
+// like says whether they are, wherever they stand.
+func (inc *incident) like(o *incident) bool {
+	return inc != o && apart(inc.opened, o.opened).Abs() <= crowdSpan && !inc.gone && !o.gone && inc.root != nil && o.root != nil &&
+		inc.root.fault.Name == o.root.fault.Name && inc.root.node != o.root.node
 }
 
 // site returns where the root of an incident is; that of a job is where it was heard of, or runs.

@@ -157,6 +157,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 			e.tells[k] = true
 		}
 	}
+	e.signs.tells = e.tells
 	e.SetTopology(topology)
 	return e
 }

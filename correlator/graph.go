@@ -100,6 +100,7 @@ type graph struct {
 	whole    map[node]*shifts // of servers that a workload names as a whole
 
 	device  []node // the server or switch that a node is or is part of; unset: look
+	tops    []node // what holds a node and stands in nothing, of the nodes of the inventory; unset: look
 	ways    [][]step
 	reached map[reachKey]*reached
 	middle  map[string]*reached // by the rest of a way and where it sets out from
@@ -120,6 +121,7 @@ type partsKey struct {
 type parts struct {
 	list  []solver.Part
 	told  uint64    // how often signs of the state had changed when Shows was set
+	heard uint64    // what had been heard by then, as signTable.heard has it
 	since time.Time // from when on what it shows counts, although it is over
 	fresh bool      // Shows was set
 	fed   bool      // what feeds them is noted
@@ -445,10 +447,20 @@ func (g *graph) kindOf(n node) string {
 
 // top returns what holds a node and stands in nothing: its site.
 func (g *graph) top(n node) node {
-	for i := 0; n != none && g.parent[n] != none && i < maxChain*maxChain; i++ {
-		n = g.parent[n]
+	if n == none || g.parent[n] == none {
+		return n
 	}
-	return n
+	if len(g.tops) <= int(n) { // all that is in something is of the inventory
+		g.tops = slices.Repeat([]node{unset}, len(g.parent))
+	}
+	if g.tops[n] == unset {
+		to := n
+		for i := 0; to != none && g.parent[to] != none && i < maxChain*maxChain; i++ {
+			to = g.parent[to]
+		}
+		g.tops[n] = to
+	}
+	return g.tops[n]
 }
 
 // sums are kept of all nodes, and brought up to date from those alone that are new or of

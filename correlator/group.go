@@ -152,7 +152,7 @@ func (e *hypotheses) layout(x *solver.Cause, h *suspect, index func(*sign) int32
 		x.Kept = h.inc.seq
 	}
 	x.Missed = e.missed(h)
-	if h.fault.Is != "" || h.fault.Together > 0 {
+	if e.ending {
 		x.Back, x.Out = e.back(h)
 	}
 	if e.method == e.cover {
@@ -369,8 +369,10 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 	}
 	powered := len(e.unfed) > 0
 	states := e.inGroup[:0]
+	e.ending = false
 	for _, h := range suspects {
 		if say(h) {
+			e.ending = e.ending || slices.ContainsFunc(h.fault.Effects, func(f propagation.Effect) bool { return f.SharedShows > 0 })
 			g.suspects = append(g.suspects, h)
 			h.at = int32(len(g.suspects)) //nolint:gosec // an index
 			powered = powered || h.fault.Together > 0
@@ -386,6 +388,9 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 		x := &g.Causes[i]
 		if h.laidOut > 0 {
 			*x, h.laidOut = e.laid[h.laidOut-1], 0
+			if e.ending {
+				x.Back, x.Out = e.back(h)
+			}
 		} else {
 			e.count(h)
 			e.witness(h)
@@ -412,6 +417,7 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 		}
 		g.Signs = append(g.Signs, x)
 	}
+	e.ending = false
 	clear(e.laid)
 	e.laid = e.laid[:0]
 	if lost {
@@ -491,10 +497,22 @@ func (e *hypotheses) parts(h *suspect, effect int, powered bool) []solver.Part {
 		told += e.signs.turns[kind]
 	}
 	if since := e.onset(h); !p.fresh || p.told != told || !p.since.Equal(since) {
+		news := e.signs.heard - p.heard
+		same := p.fresh && p.since.Equal(since) && news < min(heardTurns, uint64(len(p.list)))
 		p.fresh, p.told, p.since = true, told, since
 		for i := range p.list {
-			p.list[i].Shows = e.shows(p.list[i].Node, f, p.since)
+			if same {
+				break
+			}
+			p.list[i].Shows = e.shows(p.list[i].Node, f, since)
 		}
+		for ; same && p.heard < e.signs.heard; p.heard++ { // the others show what they did
+			n := e.signs.lately[p.heard%heardTurns]
+			if i, ok := slices.BinarySearchFunc(p.list, n, func(x solver.Part, n node) int { return int(x.Node) - int(n) }); ok {
+				p.list[i].Shows = e.shows(n, f, since)
+			}
+		}
+		p.heard = e.signs.heard
 	}
 	if powered && !p.fed {
 		p.fed = true
@@ -771,6 +789,9 @@ func (e *hypotheses) missed(h *suspect) (out time.Duration) {
 // back is when most of what a suspect shows had ended, of a supplier what it shows itself, or 0; and whether
 // nothing of it has.
 func (e *hypotheses) back(h *suspect) (at time.Duration, out bool) {
+	if h.fault.Is == "" && h.fault.Together == 0 {
+		return 0, false
+	}
 	n, ends := len(h.classes), e.endedAt[:0]
 	if h.fault.Together > 0 {
 		n = h.fault.Own()

@@ -29,6 +29,12 @@ func TestWhatIsRememberedChangesNoLine(t *testing.T) {
 				}
 			}
 		}
+		for _, p := range e.g.parts {
+			p.heard = e.signs.heard - heardTurns
+		}
+		for i := range e.g.tops {
+			e.g.tops[i] = unset
+		}
 		kept := e.unfedSum
 		e.unfedSum = 0
 		for _, h := range e.unfedAll {
@@ -183,6 +189,53 @@ func TestWhatASuspectWeighedIsWhatItWeighs(t *testing.T) {
 				}
 				if asked < 5 {
 					t.Errorf("only %d were asked", asked)
+				}
+			})
+		}
+	}
+}
+
+// Of the parts that a fault may bring into a state, those are asked again of which something was heard, and what is known
+// of the others is what they show.
+func TestWhatPartsShowIsWhatWasHeardOfThem(t *testing.T) {
+	for _, name := range []string{"rails", "hall"} {
+		for _, o := range []stormgen.Options{
+			{Seed: 1, Profile: stormgen.Big, Faults: 5},
+			{Seed: 2, Profile: stormgen.Dirty, Faults: 5, Noise: 40},
+		} {
+			t.Run(name+" "+string(o.Profile), func(t *testing.T) {
+				t.Parallel()
+				st, _ := drawStorm(t, shapeNamed(name), o)
+				e := NewEngine(propagation.Default(), st.Topology, nil)
+				asked := 0
+				for i := range st.Events {
+					e.Add(&st.Events[i])
+					for _, list := range e.spots.lists {
+						for _, spot := range list {
+							h := spot.suspect
+							for k := 0; h != nil && h.causes && k < len(h.fault.Effects); k++ {
+								p := e.g.parts[partsKey{h.node, h.key.fault, k}]
+								if p == nil || !p.fresh {
+									continue
+								}
+								was, heard := p.told, p.heard
+								if e.parts(h, k, false); p.told == was {
+									continue
+								}
+								if n := len(p.list); e.signs.heard-heard < uint64(n) { //nolint:gosec // a length
+									asked++
+								}
+								for _, x := range p.list {
+									if x.Shows != e.shows(x.Node, &h.fault.Effects[k], p.since) {
+										t.Fatalf("event %d: %s shows %v for %s of %s", i, e.g.name[x.Node], x.Shows, h.fault.Name, e.g.name[h.node])
+									}
+								}
+							}
+						}
+					}
+				}
+				if asked < 20 {
+					t.Errorf("only %d were brought up to date", asked)
 				}
 			})
 		}

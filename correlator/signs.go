@@ -212,6 +212,20 @@ type signTable struct {
 	kinds   []int     // how many there are, by kind
 	removed int       // since spots were cleared
 	turns   []uint64  // how often one came, went, or was raised or cleared, by kind
+	tells   []bool    // by kind: it shows a state, or is the like
+	heard   uint64    // how often one that tells came or went, or something was heard of it
+	lately  [heardTurns]node
+}
+
+// heardTurns is of how many times it is remembered of which parts something was heard.
+const heardTurns = 256
+
+// hear notes that something was heard of a sign.
+func (t *signTable) hear(s *sign) {
+	if s.kind < len(t.tells) && t.tells[s.kind] {
+		t.lately[t.heard%heardTurns] = s.node
+		t.heard++
+	}
 }
 
 func (t *signTable) get(n node, kind int) *sign {
@@ -241,6 +255,7 @@ func (t *signTable) add(s *sign) {
 	s.kindSlot = int32(len(t.by[s.kind])) //nolint:gosec // a number of signs
 	t.by[s.kind] = append(t.by[s.kind], s)
 	t.turns[s.kind]++
+	t.hear(s)
 	t.kinds[s.kind]++
 	s.slot = int32(len(t.all)) //nolint:gosec // a number of signs
 	t.all = append(t.all, s)
@@ -256,6 +271,7 @@ func (t *signTable) remove(s *sign) {
 		t.removed++
 		t.kinds[s.kind]--
 		t.turns[s.kind]++
+		t.hear(s)
 		by := t.by[s.kind]
 		end := len(by) - 1
 		by[s.kindSlot], by[end].kindSlot = by[end], s.kindSlot
@@ -430,6 +446,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		s.at = at
 	}
 	s.heard = e.now
+	e.signs.hear(s)
 	s.facts = append(s.facts, fact{ev.ID, at, e.lane(ev), about, 1, gravityOf(ev.Severity), e.sourceOf(ev.Source), state})
 	s.count++
 	if s.inc != nil {
@@ -744,6 +761,7 @@ func (e *Engine) bounce(s *sign, source uint8, at time.Time) {
 		e.relate(b)
 	}
 	b.heard = e.now
+	e.signs.hear(b)
 	if at.Before(b.at) {
 		b.at = at
 	}

@@ -70,6 +70,7 @@ type hypotheses struct {
 	lostNow             []solver.Supplier // scratch of blamed
 	rivalling           []*suspect        // scratch of around
 	endedAt             []time.Time       // scratch of back
+	ending              bool              // it is asked when what suspects show has ended: some share what they supply
 }
 
 // suspect is a fault that a resource may have.

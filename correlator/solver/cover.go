@@ -38,6 +38,7 @@ type Cover struct {
 	seen     []bool // in split: by cause
 	rivals   []int32
 	inState  []int32 // in foldable
+	making   making
 }
 
 // blank returns the states of the causes of a group; only those of which tallied is
@@ -1050,6 +1051,7 @@ func (s *cover) fold(accepted []int32) []int32 {
 			could = append(could, int32(h)) //nolint:gosec // an index
 		}
 	}
+	s.making.find(s.Group, could, states)
 	gone := func(h int32) bool { return !s.state[h].accepted }
 	for {
 		states = slices.DeleteFunc(states, gone)
@@ -1061,11 +1063,11 @@ func (s *cover) fold(accepted []int32) []int32 {
 				s.begun = append(s.begun, o)
 			}
 		}
-		for _, g := range could {
-			if !s.reaches(g, states) {
+		for at, g := range could {
+			if slices.IndexFunc(s.making.all(at), func(h int32) bool { return s.state[h].accepted }) < 0 {
 				continue
 			}
-			if folds, gain := s.foldable(g, states, could); gain > value {
+			if folds, gain := s.foldable(at, g, states, could); gain > value {
 				best, parts, value = g, folds, gain
 			}
 		}
@@ -1090,27 +1092,91 @@ func (s *cover) fold(accepted []int32) []int32 {
 	}
 }
 
-// reaches says whether g could have brought about one of the states that are blamed.
-func (s *cover) reaches(g int32, states []int32) bool {
-	x := &s.Causes[g]
-	for i := range x.Fault.Effects {
-		f := &x.Fault.Effects[i]
-		if len(x.Effects[i]) == 0 || f.State == x.Fault.Is {
-			continue
+// making holds which states each of some causes could have brought about, by its effects, as far as nothing that is
+// blamed has a say.
+type making struct {
+	states []int32 // of all, in their order
+	ends   []int32 // of the effects in states, with where the first one begins
+	first  []int32 // by cause: its place in ends
+	at     []int32 // by node: the last state of it, from 1
+	before []int32 // by state: the one before it of the same node, from 1
+	places []int32
+}
+
+// of returns the states of an effect of the cause at a place.
+func (m *making) of(at, effect int) []int32 {
+	i := int(m.first[at]) + effect
+	return m.states[m.ends[i]:m.ends[i+1]]
+}
+
+// all returns those of all effects.
+func (m *making) all(at int) []int32 {
+	to := len(m.states)
+	if at+1 < len(m.first) {
+		to = int(m.ends[m.first[at+1]])
+	}
+	return m.states[m.ends[m.first[at]]:to]
+}
+
+// find goes over the parts of an effect or over the states, whichever are fewer.
+func (m *making) find(g *Group, could, states []int32) {
+	m.states, m.ends, m.first, m.before = m.states[:0], m.ends[:0], m.first[:0], m.before[:0]
+	for i, h := range states {
+		n := int(g.Causes[h].Node)
+		if more := n + 1 - len(m.at); more > 0 {
+			m.at = append(m.at, make([]int32, more)...)
 		}
+		m.before = append(m.before, m.at[n])
+		m.at[n] = int32(i + 1) //nolint:gosec // an index
+	}
+	for _, o := range could {
+		x := &g.Causes[o]
+		m.first = append(m.first, int32(len(m.ends))) //nolint:gosec // an index
+		m.ends = append(m.ends, int32(len(m.states))) //nolint:gosec // an index
+		for i := range x.Fault.Effects {
+			if state := x.Fault.Effects[i].State; len(x.Effects[i]) > 0 && state != x.Fault.Is {
+				makes := func(h int32) bool {
+					y := &g.Causes[h]
+					return h != o && y.Timed && y.Fault.Is == state && x.before(y, i)
+				}
+				m.add(g, x.Effects[i], states, makes)
+			}
+			m.ends = append(m.ends, int32(len(m.states))) //nolint:gosec // an index
+		}
+	}
+	for _, h := range states {
+		m.at[g.Causes[h].Node] = 0
+	}
+}
+
+func (m *making) add(g *Group, in []Part, states []int32, makes func(h int32) bool) {
+	if len(states) <= len(in) {
 		for _, h := range states {
-			y := &s.Causes[h]
-			if y.Timed && x.before(y, i) && h != g && y.Fault.Is == f.State && find(x.Effects[i], y.Node) != nil {
-				return true
+			if makes(h) && find(in, g.Causes[h].Node) != nil {
+				m.states = append(m.states, h)
+			}
+		}
+		return
+	}
+	m.places = m.places[:0]
+	for i := range in {
+		if n := int(in[i].Node); n < len(m.at) {
+			for at := m.at[n]; at != 0; at = m.before[at-1] {
+				if makes(states[at-1]) {
+					m.places = append(m.places, at-1)
+				}
 			}
 		}
 	}
-	return false
+	slices.Sort(m.places)
+	for _, at := range m.places {
+		m.states = append(m.states, states[at])
+	}
 }
 
-// foldable returns the causes that are states which g brings about, and what is
+// foldable returns the causes that are states which g, at a place of making, brings about, and what is
 // gained when g alone is blamed.
-func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain float64) {
+func (s *cover) foldable(at int, g int32, states, could []int32) (folds []int32, gain float64) {
 	x, accepted := &s.Causes[g], s.state[g].accepted
 	alive := s.alive(g, states)
 	var silent float64 // what it costs that g's other effects do not show
@@ -1119,27 +1185,32 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 		if f.State == x.Fault.Is {
 			continue
 		}
-		onset, timed := x.Onset, x.Timed
-		list := s.inState[:0]
-		for _, h := range states {
-			y := &s.Causes[h]
-			if !y.Timed || !x.before(y, i) || h == g || y.Fault.Is != f.State || !s.state[h].accepted {
-				continue
-			}
-			if slices.Contains(folds, h) || s.again(g, y, could) || s.nearer(h, g, f) {
-				continue
-			}
-			if !x.Timed && (!timed || y.Onset < onset) {
-				onset, timed = y.Onset, true
-			}
-			list = append(list, h)
+		free := func(h int32) bool {
+			return s.state[h].accepted && !slices.Contains(folds, h) && !s.again(g, &s.Causes[h], could) && !s.nearer(h, g, f)
 		}
-		if s.inState = list; len(list) == 0 && (accepted || f.SharedShows == 0) {
+		came := func(h int32) bool { // as a state that some part of g's could have come into
+			y := &s.Causes[h]
+			return y.Timed && h != g && y.Fault.Is == f.State && x.before(y, i) && free(h)
+		}
+		list := s.inState[:0]
+		for _, h := range s.making.of(at, i) {
+			if free(h) {
+				list = append(list, h)
+			}
+		}
+		if s.inState = list; len(list) == 0 && (accepted || f.SharedShows == 0 && !slices.ContainsFunc(states, came)) {
 			continue
+		}
+		onset, timed := x.Onset, x.Timed
+		if accepted && !timed {
+			for _, h := range states {
+				if y := &s.Causes[h]; (!timed || y.Onset < onset) && came(h) {
+					onset, timed = y.Onset, true
+				}
+			}
 		}
 		in := x.Effects[i]
 		parts := s.hanging(g, i)
-		list = slices.DeleteFunc(list, func(h int32) bool { return find(in, s.Causes[h].Node) == nil })
 		// Parts that nothing else feeds, and those that something does.
 		for _, alone := range [2]bool{true, false} {
 			if !alone && f.SharedShows == 0 {
