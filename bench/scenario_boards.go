@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -522,7 +523,8 @@ func (p plainClients) close() {
 }
 
 // ipmiFleet reads 10,000 boards at the intervals of a large site for a minute: event log and power state each 30 s, sensors
-// each 60 s. What is measured begins when each board was read once.
+// each 60 s. What is measured begins when each board was read once. The boards are another process: all memory is that of the
+// process which reads them, the program itself and what the scenario notes of each board included.
 func (b *bencher) ipmiFleet(ctx context.Context) (res Result, err error) {
 	fleet, err := b.startBoards(ctx, b.n)
 	if err != nil {
@@ -530,7 +532,7 @@ func (b *bencher) ipmiFleet(ctx context.Context) (res Result, err error) {
 	}
 	defer func() { err = errors.Join(err, fleet.peer.Close()) }()
 	const span = 60 * time.Second
-	walk := StartMeter()
+	walk, empty := StartMeter(), residentNow()
 	reader, err := b.readBoards(ctx, fleet, reading{every: span / 2, quiet: true}, "collectors.ipmi={interval: 30s, sensor_interval: 60s, timeout: 5s}")
 	if err != nil {
 		return res, err
@@ -557,9 +559,13 @@ func (b *bencher) ipmiFleet(ctx context.Context) (res Result, err error) {
 		return res, err
 	}
 	commands := after.Commands - before.Commands
+	resident := residentNow()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
 	records, err := reader.told(ctx, fleet)
 	res.Detail = map[string]any{
-		"boards": b.n, "cores": round(res.CPUSeconds / res.Seconds), "rss_bytes": residentNow(), "commands": commands,
+		"rss_before_bytes": empty, "heap_bytes": memory.HeapAlloc, "stack_bytes": memory.StackInuse,
+		"boards": b.n, "cores": round(res.CPUSeconds / res.Seconds), "rss_bytes": resident, "commands": commands,
 		"us_per_command": round(1e6 * res.CPUSeconds / max(float64(commands), 1)), "readings_of_sensors": readingsThen - readings,
 		"first_walk_s": first.Seconds, "first_walk_cpu_s": first.CPUSeconds, "log_records": records,
 		"first_walk_failed": failed,

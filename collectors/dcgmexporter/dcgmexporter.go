@@ -6,9 +6,9 @@ package dcgmexporter
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -157,7 +157,7 @@ func (c *collector) Run(ctx context.Context, out collectors.Emitter) error {
 	if err := c.x.open(); err != nil {
 		return err
 	}
-	defer c.x.client.CloseIdleConnections()
+	defer c.x.link.close()
 	return c.loop.Run(ctx, out)
 }
 
@@ -183,7 +183,8 @@ type scraper struct {
 	settings collectors.Settings
 	log      *slog.Logger
 	metrics  *metrics
-	client   *http.Client
+	link     *link
+	tls      *tls.Config
 	body     bytes.Buffer
 	table    *table
 	watch    gpuwatch.Watch
@@ -193,23 +194,17 @@ type scraper struct {
 }
 
 func (x *scraper) open() error {
-	if x.client != nil {
+	if x.link != nil {
 		return nil
 	}
-	tr := &http.Transport{
-		MaxIdleConns: 1, MaxIdleConnsPerHost: 1, MaxConnsPerHost: 1, IdleConnTimeout: 2 * x.cfg.Interval, DisableCompression: true,
-		TLSHandshakeTimeout: x.cfg.Timeout, ResponseHeaderTimeout: x.cfg.Timeout,
-	}
-	var err error
-	if tr.TLSClientConfig, err = x.cfg.TLS.Client(); err != nil {
+	u, err := url.Parse(x.url)
+	if err != nil {
 		return err
 	}
-	x.client = &http.Client{Transport: tr, Timeout: x.cfg.Timeout, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		if len(via) > 3 || r.URL.Host != via[0].URL.Host {
-			return fmt.Errorf("%w: redirect to %s", collectors.ErrProtocol, r.URL.Redacted())
-		}
-		return nil
-	}}
+	if x.tls, err = x.cfg.TLS.Client(); err != nil {
+		return err
+	}
+	x.link = newLink(u, x.tls, x.cfg.Timeout)
 	return nil
 }
 
@@ -230,16 +225,16 @@ func (x *scraper) scrape(ctx context.Context, out collectors.Emitter) error {
 	if bad > 0 {
 		x.metrics.malformed.Add(float64(bad))
 		if !x.garbled {
-			x.log.Warn("exposition has malformed lines", "url", x.url, "lines", bad, "error", first)
+			x.log.Warn("exposition has malformed lines", "url", x.link.url.Redacted(), "lines", bad, "error", first)
 		}
 	}
 	x.garbled = bad > 0
 	if samples == 0 {
 		x.table.batch.Discard()
 		if first != nil {
-			return fmt.Errorf("%w: scrape %s: %w", collectors.ErrProtocol, x.url, first)
+			return fmt.Errorf("%w: scrape %s: %w", collectors.ErrProtocol, x.link.url.Redacted(), first)
 		}
-		return fmt.Errorf("%w: scrape %s: no metrics", collectors.ErrProtocol, x.url)
+		return fmt.Errorf("%w: scrape %s: no metrics", collectors.ErrProtocol, x.link.url.Redacted())
 	}
 	x.table.gpus.Fill(x.table.batch, now)
 	x.compare(now)
@@ -260,33 +255,33 @@ func (x *scraper) scrape(ctx context.Context, out collectors.Emitter) error {
 // largeBody is more than a host has to say, in bytes.
 const largeBody = 1 << 20
 
+// mostHops is how often an exporter may send us elsewhere, on the same host.
+const mostHops = 3
+
 func (x *scraper) fetch(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, x.url, nil)
-	if err != nil {
-		return fmt.Errorf("scrape %s: %w", x.url, err)
-	}
-	req.Header.Set("Accept", "text/plain;version=0.0.4")
-	res, err := x.client.Do(req)
-	if err != nil {
-		return fmt.Errorf("scrape %s: %w", x.device, err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
-		return fmt.Errorf("%w: scrape %s: %s", collectors.ErrAuth, x.url, res.Status)
-	}
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%w: scrape %s: %s", collectors.ErrProtocol, x.url, res.Status)
-	}
 	if x.body.Cap() > largeBody { // one huge answer is not kept for ever
 		x.body = bytes.Buffer{}
 	}
 	x.body.Reset()
-	n, err := x.body.ReadFrom(io.LimitReader(res.Body, x.cfg.MaxBody+1))
-	if err != nil {
-		return fmt.Errorf("scrape %s: %w", x.url, err)
+	status, elsewhere, err := x.link.read(ctx, &x.body, x.cfg.MaxBody)
+	for hop := 0; err == nil && elsewhere != nil; hop++ {
+		if hop == mostHops || elsewhere.Host != x.link.url.Host || elsewhere.Scheme != "http" && elsewhere.Scheme != "https" {
+			return fmt.Errorf("%w: redirect to %s", collectors.ErrProtocol, elsewhere.Redacted())
+		}
+		l := newLink(elsewhere, x.tls, x.cfg.Timeout)
+		status, elsewhere, err = l.read(ctx, &x.body, x.cfg.MaxBody)
+		l.close()
 	}
-	if n > x.cfg.MaxBody {
-		return fmt.Errorf("%w: scrape %s: answer is larger than %d bytes", collectors.ErrProtocol, x.url, x.cfg.MaxBody)
+	text := strconv.Itoa(status) + " " + http.StatusText(status)
+	switch {
+	case err != nil:
+		return fmt.Errorf("scrape %s: %w", x.device, err)
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return fmt.Errorf("%w: scrape %s: %s", collectors.ErrAuth, x.link.url.Redacted(), text)
+	case status != http.StatusOK:
+		return fmt.Errorf("%w: scrape %s: %s", collectors.ErrProtocol, x.link.url.Redacted(), text)
+	case int64(x.body.Len()) > x.cfg.MaxBody:
+		return fmt.Errorf("%w: scrape %s: answer is larger than %d bytes", collectors.ErrProtocol, x.link.url.Redacted(), x.cfg.MaxBody)
 	}
 	return nil
 }

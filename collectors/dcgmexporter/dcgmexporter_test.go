@@ -85,7 +85,7 @@ func (h *host) scrapeAs(t *testing.T, cfg *Config, s collectors.Settings, url st
 	if err := x.open(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(x.client.CloseIdleConnections)
+	t.Cleanup(x.link.close)
 	return x
 }
 

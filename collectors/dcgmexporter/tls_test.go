@@ -21,7 +21,7 @@ func TestWhichExporterIsTrusted(t *testing.T) {
 		if err := x.open(); err != nil {
 			return err
 		}
-		defer x.client.CloseIdleConnections()
+		defer x.link.close()
 		return x.fetch(t.Context())
 	})
 }
