@@ -39,8 +39,8 @@ func TestPausesAreOfTheCardThatAsksForThem(t *testing.T) {
 // is not to blame for what its own rack shows nothing of.
 func TestPortsOfADarkRackAreNotOfTheRackOfTheirSwitch(t *testing.T) {
 	racetest.OneGoroutine(t)
-	for _, sh := range []shape{demo, hall, four, lean} {
-		sh.Pod, sh.Feeds, sh.PSUs, sh.Leaves, sh.NICs = 2, 2, 2, 4, 4
+	for _, sh := range []shape{demo, hall, lean, unfed} {
+		sh.Servers, sh.Pod, sh.Feeds, sh.PSUs, sh.Leaves, sh.NICs = 8, 2, 2, 2, 4, 4
 		w := sh.Build()
 		t.Run(w.Name, func(t *testing.T) {
 			s := &scene{}
@@ -51,9 +51,28 @@ func TestPortsOfADarkRackAreNotOfTheRackOfTheirSwitch(t *testing.T) {
 				for k := range w.NICs {
 					s.at(44+0.02*float64(h), "gnmi", w.PortOf(1, h, k), "port.down", failed, up)
 				}
-				s.at(58+0.5*float64(h*7%w.Servers), "collector", w.Host(1, h), "agent.unreachable", failed, up)
-				s.at(62+0.5*float64(h*5%w.Servers), "collector", w.Host(1, h), "host.unreachable", critical, up)
-				s.at(70+0.5*float64(h), "collector", w.ID("s1.%d/bmc", h), "bmc.unreachable", failed, up)
+				if h%5 > 0 {
+					s.at(58+0.5*float64(h*7%w.Servers), "collector", w.Host(1, h), "agent.unreachable", failed, up)
+				}
+				if h%3 < 2 {
+					s.at(62+0.5*float64(h*5%w.Servers), "collector", w.Host(1, h), "host.unreachable", critical, up)
+				}
+				if h%2 == 0 {
+					s.at(70+0.5*float64(h), "collector", w.ID("s1.%d/bmc", h), "bmc.unreachable", failed, up)
+				}
+				back := 1300 + 17*float64(h*7%w.Servers)
+				for k := range w.NICs {
+					s.at(back+0.1*float64(k), "gnmi", w.PortOf(1, h, k), "port.down", failed, down)
+				}
+				if h%3 > 0 {
+					s.at(back+20, "kmsg", w.Host(1, h), "host.reboot/unclean", warned)
+				}
+				if h%5 > 0 {
+					s.at(back+30, "collector", w.Host(1, h), "agent.unreachable", failed, down)
+				}
+				if h%3 < 2 {
+					s.at(back+33, "collector", w.Host(1, h), "host.unreachable", critical, down)
+				}
 			}
 			got := final(w.Topology, s.sorted(), 10*time.Minute)
 			own := []string{w.ID("pdu1.0") + " power.feed_loss", w.ID("pdu1.1") + " power.feed_loss"}
