@@ -1192,7 +1192,7 @@ func edgeOf(op propagation.Op) string {
 	switch op {
 	case propagation.Powers, propagation.Powered:
 		return schemas.LinkPowers
-	case propagation.Cools, propagation.Cooled:
+	case propagation.Cools, propagation.Cooled, propagation.Chills, propagation.Chilled:
 		return schemas.LinkCools
 	case propagation.Net:
 		return schemas.LinkNetwork

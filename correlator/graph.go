@@ -928,6 +928,7 @@ var inverse = [...]propagation.Op{
 	propagation.Net: propagation.Net, propagation.NVLink: propagation.NVLink, propagation.PCIe: propagation.PCIe,
 	propagation.Jobs: propagation.Jobs, propagation.Loose: propagation.Up,
 	propagation.Stub: propagation.Down, propagation.Feeds: propagation.Fed, propagation.Fed: propagation.Feeds,
+	propagation.Chills: propagation.Chilled, propagation.Chilled: propagation.Chills,
 }
 
 func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
@@ -955,6 +956,21 @@ func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
 			for p, i := n, 0; p != none && i < 64; i++ {
 				w.linked(g, g.links[linkCools].in[p], kind)
 				p = g.parent[p]
+			}
+		case propagation.Chills:
+			for _, t := range g.links[linkCools].out[n] {
+				if g.kindOf(g.server(t)) == schemas.KindServer {
+					w.within(g, t, kind)
+				}
+			}
+		case propagation.Chilled:
+			if dev := g.server(n); g.kindOf(dev) == schemas.KindServer {
+				for p := n; ; p = g.parent[p] {
+					w.linked(g, g.links[linkCools].in[p], kind)
+					if p == dev {
+						break
+					}
+				}
 			}
 		case propagation.Feeds:
 			w.chain = append(w.chain[:0], n)

@@ -342,8 +342,9 @@ func (e *hypotheses) blamed(but *suspect) []solver.Supplier {
 		if h == but || but == nil && h.at != 0 {
 			continue
 		}
+		back, over := e.back(h)
 		out = append(out, solver.Supplier{
-			Node: h.node, Parent: e.g.parent[h.node], Fault: h.fault, Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(),
+			Node: h.node, Parent: e.g.parent[h.node], Fault: h.fault, Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(), Back: back, Out: over,
 		})
 	}
 	e.lostNow = out

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"auspex/schemas/faults/propagation"
 )
@@ -250,7 +251,16 @@ func (s *cover) yield(accepted []int32) []int32 {
 		}
 		best, value := None, s.explains(h, s.state[h].State)+stealGain-coincidence
 		for _, o := range heirs {
-			if x := s.Causes[o].Fault; x.Together > 0 || slices.ContainsFunc(x.Effects, func(f propagation.Effect) bool { return f.State == s.Causes[h].Fault.Is }) {
+			x := s.Causes[o].Fault
+			if x.Together > 0 && len(s.state[h].Folded) > 0 { // by what it took along it has to explain them better
+				s.blame(h, false) // what is fed by both has power left then
+				x, all := s.beside(o, h)
+				if s.blame(h, true); all && x > value+coincidence {
+					best, value = o, x
+				}
+				continue
+			}
+			if x.Together > 0 || slices.ContainsFunc(x.Effects, func(f propagation.Effect) bool { return f.State == s.Causes[h].Fault.Is }) {
 				continue // where it brings the state about was weighed before; most that hangs on a supplier has another
 			}
 			if x, all := s.taking(o, h); all && x > value {
@@ -446,7 +456,7 @@ func (s *cover) blame(h int32, yes bool) {
 	s.change(func() {
 		s.lost = slices.DeleteFunc(s.lost, func(o supplier) bool { return o.cause == h || yes && o.Node == c.Node })
 		if yes {
-			s.lost = append(s.lost, supplier{Supplier{c.Node, c.Parent, c.Fault, c.Onset, c.Timed}, h})
+			s.lost = append(s.lost, supplier{Supplier{c.Node, c.Parent, c.Fault, c.Onset, c.Timed, c.Back, c.Out}, h})
 		}
 	})
 }
@@ -1343,14 +1353,29 @@ func (s *cover) parted(h, g int32, f *propagation.Effect) float64 {
 }
 
 // returned is how well the end of h agrees with that of g, if its power went with g: it comes back
-// as g does, and not while g is still out.
+// as g does, or as another of its suppliers that were out by then, and not while all are still out.
 func (s *cover) returned(h, g int32) float64 {
 	x, y := &s.Causes[g], &s.Causes[h]
-	back := x.Back
-	if x.Out {
+	if x.Again > y.Back { // in between, the supplier was there
+		return 1
+	}
+	best := s.backWith(y, x.Back, x.Out)
+	for _, p := range s.Supply.Of(y.Device) {
+		if o := s.gone(p); o != nil && o.cause != g && p != x.Node && (!o.Timed || o.Onset <= y.Onset+foldEarly) {
+			if o.Back != 0 || o.Out {
+				best = max(best, s.backWith(y, o.Back, o.Out))
+			}
+		}
+	}
+	return best
+}
+
+// backWith is how well the end of a state agrees with that of a supplier.
+func (s *cover) backWith(y *Cause, back time.Duration, out bool) float64 {
+	if out {
 		back = s.Now
 	}
-	if y.Back == 0 || back == 0 || x.Again > y.Back { // or in between, the supplier was there
+	if y.Back == 0 || back == 0 {
 		return 1
 	}
 	lag, scale := (y.Back - back).Seconds(), startScale

@@ -126,6 +126,8 @@ type Supplier struct {
 	Fault        *propagation.Fault
 	Onset        time.Duration
 	Timed        bool
+	Back         time.Duration // as of a cause
+	Out          bool
 }
 
 // Supply is what feeds devices directly, and what feeds suppliers, by node. What is

@@ -190,7 +190,8 @@ type Op uint8
 
 // The moves. Up and Down follow "is part of"; Powers and Cools go from the
 // supplier to the supplied, Powers also through suppliers between, Cools also to
-// what is in it; Feeds goes to the servers
+// what is in it, Chills to the servers whose own parts its coolant runs through, and what is in
+// them; Feeds goes to the servers
 // or switches that a supplier powers, whether the link names them, a power supply
 // of theirs, what they stand in, or another supplier between; Jobs goes to the
 // workloads that run there; Loose goes down to the parts whose power or network
@@ -211,11 +212,14 @@ const (
 	Feeds
 	Fed
 	Stub
+	Chills
+	Chilled
 )
 
 var ops = map[string]Op{
 	"up": Up, "down": Down, "powers": Powers, "powered": Powered, "cools": Cools, "cooled": Cooled,
 	"net": Net, "nvlink": NVLink, "pcie": PCIe, "jobs": Jobs, "loose": Loose, "feeds": Feeds, "fed": Fed, "stub": Stub,
+	"chills": Chills, "chilled": Chilled,
 }
 
 type pattern struct {
