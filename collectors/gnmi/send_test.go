@@ -224,7 +224,12 @@ func TestABatchThatIsCoalescedKeepsTheNewest(t *testing.T) {
 	}
 	const sec = int64(time.Second)
 	if d := cmp.Diff([]sample{
-		{"s", "1", 10 * sec, 0}, {"s", "1", 9 * sec, 1}, {"a", "2", 9 * sec, 1}, {"s", "1", 8 * sec, 2}, {"a", "1", 7 * sec, 3}, {"s", "1", 7 * sec, 3},
+		{"s", "1", 10 * sec, 0},
+		{"s", "1", 9 * sec, 1},
+		{"a", "2", 9 * sec, 1},
+		{"s", "1", 8 * sec, 2},
+		{"a", "1", 7 * sec, 3},
+		{"s", "1", 7 * sec, 3},
 		{"new", "1", sec, 7},
 	}, bus.all); d != "" {
 		t.Error(d)
