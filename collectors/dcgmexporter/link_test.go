@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -52,7 +53,7 @@ func TestPagesComeOverOneConnection(t *testing.T) {
 	long := strings.Repeat("a 1\n", 50_000)
 	for name, h := range map[string]http.HandlerFunc{
 		"with a length": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", fmt.Sprint(len(long)))
+			w.Header().Set("Content-Length", strconv.Itoa(len(long)))
 			_, _ = w.Write([]byte(long))
 		},
 		"in chunks": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(long)) },

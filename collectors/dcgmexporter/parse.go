@@ -187,7 +187,7 @@ func number(b []byte) (v float64, n int) {
 
 // line takes a line without its end; its series is nil where it is not known yet.
 func (t *table) line(line []byte, s *series, now time.Time) (*series, error) {
-	end := -1
+	var end int
 	if s != nil && len(line) > len(s.key) {
 		end = len(s.key)
 	} else {

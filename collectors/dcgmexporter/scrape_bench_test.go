@@ -51,7 +51,7 @@ func processorTime() time.Duration {
 
 func BenchmarkScrape(b *testing.B) {
 	page := strings.ReplaceAll(largePage(), "DCGM_FI_DEV_XID_ERRORS{", "X{")
-	answer := []byte(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(page), page))
+	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(page), page)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

@@ -46,11 +46,12 @@ func product(fields ...string) []byte {
 	return append(whole([]byte{1, 0, 0, 0, 1, 0, 0}), whole(area)...)
 }
 
-func data(b []byte) (s string) {
+func data(b []byte) string {
+	var s []byte
 	for _, x := range b {
-		s += fmt.Sprintf(" 0x%02x", x)
+		s = fmt.Appendf(s, " 0x%02x", x)
 	}
-	return s
+	return string(s)
 }
 
 // What a machine and its supplies and boards say of themselves is told as Redfish tells it; what is damaged, absent or says
