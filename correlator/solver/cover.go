@@ -252,7 +252,7 @@ func (s *cover) yield(accepted []int32) []int32 {
 		best, value := None, s.explains(h, s.state[h].State)+stealGain-coincidence
 		for _, o := range heirs {
 			x := s.Causes[o].Fault
-			if x.Together > 0 && len(s.state[h].Folded) > 0 { // by what it took along it has to explain them better
+			if y := &s.Causes[h]; x.Together > 0 && len(s.state[h].Folded) > 0 && s.Causes[o].Parent != y.Parent { // by what it took along it has to explain them better; an equal was weighed with it
 				s.blame(h, false) // what is fed by both has power left then
 				x, all := s.beside(o, h)
 				if s.blame(h, true); all && x > value+coincidence {
