@@ -28,7 +28,7 @@ type Posterior struct {
 // Posterior weighs the owner of signs against its rivals, by how well each explains the
 // same signs: scores are log-odds against "no fault", whose score is 0, so that the
 // probabilities of the root, its rivals and none are in the ratio exp(score), tempered
-// by Spread. A rival that is blamed for other signs already need not come to be for these,
+// by Spread, but where the root has one sign. A rival that is blamed for other signs already need not come to be for these,
 // and where it could have shown them all, the root is a coincidence. Equals of which nothing
 // is known but that there are as many share what one of them would have: how many there
 // are says nothing.
@@ -65,7 +65,11 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	for _, r := range rivals {
 		top = max(top, r.score)
 	}
-	p := func(score float64) float64 { return math.Exp((score - top) / Spread) }
+	spread := Spread
+	if alone(owner, root) {
+		spread = 1
+	}
+	p := func(score float64) float64 { return math.Exp((score - top) / spread) }
 	type equal struct {
 		fault  *propagation.Fault
 		parent int32
@@ -125,6 +129,17 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	out.Shares = sorted
 	out.Unknown = 1 - certainty + certainty*p(0)/sum
 	return out
+}
+
+// alone says whether a root has one sign: it hangs together with no other.
+func alone(owner []int32, root int32) bool {
+	n := 0
+	for _, o := range owner {
+		if o == root {
+			n++
+		}
+	}
+	return n == 1
 }
 
 // shared is the posterior where each cause has a weight, and nothing known has some of their sum.

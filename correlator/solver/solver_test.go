@@ -444,3 +444,24 @@ func TestTheSameGroupHasTheSameExplanationAndIsNotChanged(t *testing.T) {
 		}
 	})
 }
+
+// What tempers odds is that reports hang together: one report does not.
+func TestOneSignIsNotTempered(t *testing.T) {
+	odds := func(signs int, leak float64) float64 {
+		g := byHand(t, "cover")
+		var all, owner []int32
+		for n := range signs {
+			all, owner = append(all, g.sign(int32(n))), append(owner, 0) //nolint:gosec // two
+		}
+		root := g.cause("shelf", 50, 2, leak, all...)
+		p := g.method().Posterior(&g.Group, root, owner, State{})
+		return math.Log(p.Shares[0].P / (p.Unknown - (1 - certainty)))
+	}
+	rarer := math.Log(0.01 / 0.001)
+	if got := odds(1, 0.001) - odds(1, 0.01); math.Abs(got-rarer) > 1e-6 {
+		t.Errorf("one sign that is rarer by %.2f nats makes a cause surer by %.2f", rarer, got)
+	}
+	if got := odds(2, 0.001) - odds(2, 0.01); math.Abs(got-2*rarer/Spread) > 1e-6 {
+		t.Errorf("two signs that are rarer by %.2f nats make a cause surer by %.2f", 2*rarer, got)
+	}
+}
