@@ -76,7 +76,7 @@ func TestCheckTriesEveryPeerAndDeviceOnce(t *testing.T) {
 		err = Check(t.Context(), cfg, true, &out, &out)
 		return out.String(), err
 	}
-	refused := "collector dcgmexporter: 1 of 2 (s2): scrape …: Get \"…/metrics\": dial tcp …: connect: connection refused"
+	refused := "collector dcgmexporter: 1 of 2 (s2): scrape …: dial tcp …: connect: connection refused"
 	for _, tc := range []struct {
 		name          string
 		set           []string
