@@ -126,7 +126,7 @@ func TestWhatIsWrongWithAConfigurationIsSaid(t *testing.T) {
 			c.Presets = []string{file(t, "subscribe: [{path: a, mode: sample, suppress_redundant: true}]")}
 		},
 		"heartbeat must not be negative": func(c *Config) { c.Presets = []string{file(t, "subscribe: [{path: a, mode: sample, heartbeat: -1s}]")} },
-		"field origen not found":          func(c *Config) { c.Presets = []string{file(t, "origen: cli")} },
+		"field origen not found":         func(c *Config) { c.Presets = []string{file(t, "origen: cli")} },
 	} {
 		c := Default()
 		change(c)
