@@ -63,6 +63,7 @@ func TestEachTypeOfEventIsASign(t *testing.T) {
 		schemas.EventBMCClockSkew:       "a clock that is off harms nothing but the times of a log",
 		schemas.EventWorkloadState:      "news",
 		schemas.EventNodeState:          "news",
+		schemas.EventWorkloadDevices:    "news",
 		schemas.EventDiskWear:           "nothing fails yet",
 		schemas.EventMaintenanceEnded:   "it ends a window",
 		schemas.EventConfigDrift:        "what is set otherwise has not failed",
