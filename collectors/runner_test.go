@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"auspex/internal/bus"
+	"auspex/internal/racetest"
 	"auspex/internal/run"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
@@ -556,6 +557,7 @@ func TestOtherConfigurationsDisturbOnlyWhatChanged(t *testing.T) {
 }
 
 func TestABatchIsUsedAgainWithoutAllocation(t *testing.T) {
+	racetest.Allocations(t)
 	b := NewBatch("s1", "fake")
 	now := time.Now()
 	refs := make([]Ref, 0, 100)

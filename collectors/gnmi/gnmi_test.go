@@ -34,6 +34,7 @@ import (
 	"auspex/collectors/collectortest"
 	"auspex/collectors/gnmi/presets"
 	"auspex/internal/gnmiclient"
+	"auspex/internal/racetest"
 	"auspex/internal/waittest"
 	"auspex/schemas"
 )
@@ -548,6 +549,7 @@ func notification() *gpb.Notification {
 }
 
 func TestKnownSeriesAllocateNothing(t *testing.T) {
+	racetest.Allocations(t)
 	s := &subscriber{cfg: *config(), device: "leaf-1", settings: collectortest.Settings(), metrics: newMetrics(nil)}
 	s.settings.Cursors = nil
 	st, err := newState(context.Background(), s)
@@ -608,6 +610,7 @@ func newBare(t testing.TB) *state {
 }
 
 func TestMessagesOfKnownPathsAllocateNothing(t *testing.T) {
+	racetest.Allocations(t)
 	st, raw := newBare(t), wire(t, notification())
 	respond(t, st, raw)
 	a := math.Inf(1)

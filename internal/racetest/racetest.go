@@ -12,3 +12,12 @@ func OneGoroutine(t testing.TB) {
 		t.Skip("of one goroutine, which the race detector has nothing to say of")
 	}
 }
+
+// Allocations leaves a test that counts them out of a short run: under the race detector a [sync.Pool] drops
+// at random what it is given.
+func Allocations(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("allocations are not counted where pools drop at random")
+	}
+}
