@@ -143,10 +143,9 @@ func (l *link) ask(ctx context.Context, all int64) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	if end, ok := ctx.Deadline(); ok {
-		if err := l.conn.SetDeadline(end); err != nil {
-			return nil, err
-		}
+	end, _ := ctx.Deadline() // none is the zero time, for both
+	if err := l.conn.SetDeadline(end); err != nil {
+		return nil, err
 	}
 	if err := ctx.Err(); err != nil { // whose end may have been told before the deadline was set
 		return nil, err
