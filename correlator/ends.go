@@ -85,8 +85,8 @@ func (e *intake) outlived(s *sign) float64 {
 	}
 	m := &e.model.Signs[s.kind]
 	long, brief := m.Leak, m.Young
-	if n := e.stage(s); n > s.lasted {
-		if long = math.Exp(-e.stages[s.kind][n-1].weight); m.Hold == 0 {
+	if e.lasting(s) && !s.lasted {
+		if long = m.Rare; m.Hold == 0 {
 			brief = m.Leak
 		}
 	} else if m.Hold == 0 || e.leak(s) != m.Leak {

@@ -147,7 +147,6 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 	for _, s := range model.Signs {
 		e.weights = append(e.weights, [3]float64{-math.Log(s.Leak), -math.Log(s.Young), -math.Log(s.Rare)})
 		e.again = append(e.again, math.Log(s.Again))
-		e.stages = append(e.stages, stagesOf(&s))
 	}
 	e.tells = make([]bool, len(model.Signs))
 	for k := range model.Signs {

@@ -302,7 +302,7 @@ func (e *hypotheses) couldBe(h *suspect) bool {
 				h.base = b
 			}
 		}
-		h.weighed, h.unmuted, h.keeping = stampOf(e.now), false, h.kept()
+		h.weighed, h.unmuted = stampOf(e.now), false
 	}
 	return h.base > 0 || h.accepted || h.inc != nil || h.needed || h.fault.Is != "" && e.expected(h)
 }
@@ -330,7 +330,7 @@ func (e *hypotheses) expected(h *suspect) bool {
 
 // otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
 func (e *hypotheses) otherwise(h *suspect) bool {
-	return h.unmuted || h.keeping != h.kept() || (e.someMute() || h.mutes != 0) && (h.restated || e.witness(h)) || h.dark && h.still().unfed != e.unfedSum ||
+	return h.unmuted || (e.someMute() || h.mutes != 0) && (h.restated || e.witness(h)) || h.dark && h.still().unfed != e.unfedSum ||
 		h.calm != nil && h.calm.fits != e.losses || e.dueSince(h, h.weighed.time())
 }
 

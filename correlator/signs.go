@@ -77,7 +77,6 @@ type intake struct {
 	fits      *solver.Fits
 	losses    int          // times that fits have changed
 	weights   [][3]float64 // of a sign that has settled, of a young one, and of one that lasts
-	stages    [][]stage    // that a condition reaches while it lasts
 	again     []float64    // by sign: by how much each report more changes the logarithm of its leak
 	stats     Stats
 }
@@ -95,14 +94,14 @@ type sign struct {
 	said     bool   // something other than an all-clear was heard
 	up       bool   // raised and not cleared
 	gone     bool
-	off      bool  // no longer in signTable
-	entered  bool  // in spots
-	brief    bool  // every episode ended before it counted
-	lasted   uint8 // stages that the longest episode which is over had reached
-	loose    bool  // a record that may have been read long after it was written
-	spoken   bool  // by something other than the event log of a board controller
-	stated   bool  // part of a state that could be blamed
-	waits    bool  // to be weighed
+	off      bool // no longer in signTable
+	entered  bool // in spots
+	brief    bool // every episode ended before it counted
+	lasted   bool // one episode went on for long
+	loose    bool // a record that may have been read long after it was written
+	spoken   bool // by something other than the event log of a board controller
+	stated   bool // part of a state that could be blamed
+	waits    bool // to be weighed
 
 	stateful  bool // has been raised
 	kind      int  // index of propagation.Model.Signs; from their number on what the model does not know
@@ -509,10 +508,8 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 			} else if e.strange(kind) || s.worst == schemas.SeverityCritical {
 				heap.Push(&e.timers, timer{stampOf(e.now.Add(unknownHold)), s})
 			}
-			if kind < len(e.stages) && s.up {
-				for _, g := range e.stages[kind] {
-					heap.Push(&e.timers, timer{stampOf(s.raisedAt.Add(g.after)), s})
-				}
+			if kind < len(e.model.Signs) && e.model.Signs[kind].Long > 0 && s.up {
+				heap.Push(&e.timers, timer{stampOf(s.raisedAt.Add(e.model.Signs[kind].Long)), s})
 			}
 		}
 		e.bounce(s, e.sourceOf(ev.Source), at)
@@ -633,7 +630,9 @@ func (e *intake) ended(s *sign, lasted time.Duration) {
 	if hold := e.hold(s); hold == 0 || lasted >= hold {
 		s.brief = false
 	}
-	s.lasted = max(s.lasted, e.stageAfter(s.kind, lasted))
+	if s.kind < len(e.model.Signs) && e.model.Signs[s.kind].Long > 0 && lasted >= e.model.Signs[s.kind].Long {
+		s.lasted = true
+	}
 }
 
 // repeat counts the reports of a sign that comes again and again, and reports
@@ -676,54 +675,13 @@ func (e *intake) hold(s *sign) time.Duration {
 	return e.model.Signs[s.kind].Hold
 }
 
-// stage is from when on a condition that lasts is worth more.
-type stage struct {
-	after  time.Duration
-	weight float64
-}
-
-// stagesOf are the stages of a condition. One that began by chance ends soon or late: the chance that it lasts
-// falls as a power of the time (Pareto), from Leak, when it has settled, to Rare after Long. It is weighed anew each time
-// that it has lasted twice as long.
-func stagesOf(m *propagation.Sign) (out []stage) {
-	if m.Long == 0 {
-		return nil
-	}
-	from := m.Hold
-	if from == 0 {
-		from = againApart
-	}
-	whole := math.Log(float64(m.Long) / float64(from))
-	for d := 2 * from; d < m.Long; d *= 2 {
-		out = append(out, stage{d, -math.Log(m.Leak) + math.Log(m.Leak/m.Rare)*math.Log(float64(d)/float64(from))/whole})
-	}
-	return append(out, stage{m.Long, -math.Log(m.Rare)})
-}
-
-// stageAfter is how many stages a condition of a kind has reached that lasted for so long.
-func (e *intake) stageAfter(kind int, lasted time.Duration) (n uint8) {
-	if kind < len(e.stages) {
-		for _, g := range e.stages[kind] {
-			if lasted >= g.after {
-				n++
-			}
-		}
-	}
-	return n
-}
-
-// stage is how many stages a sign has reached.
-func (e *intake) stage(s *sign) uint8 {
-	if s.kind >= len(e.stages) || !s.up {
-		return s.lasted
-	}
-	return max(s.lasted, e.stageAfter(s.kind, apart(e.now, s.raisedAt)))
-}
-
-// leak is the chance that the sign is there by itself, now, if it does not last.
+// leak is the chance that the sign is there by itself, now.
 func (e *intake) leak(s *sign) float64 {
 	m := &e.model.Signs[s.kind]
-	if e.stage(s) > 0 || m.Hold == 0 {
+	if e.lasting(s) {
+		return m.Rare
+	}
+	if m.Hold == 0 {
 		return m.Leak
 	}
 	if s.stateful {
@@ -743,8 +701,11 @@ func (e *intake) leak(s *sign) float64 {
 
 // lasting says whether a condition is there for so long that it hardly ever is by itself.
 func (e *intake) lasting(s *sign) bool {
-	n := e.stage(s)
-	return n > 0 && int(n) == len(e.stages[s.kind])
+	if s.kind >= len(e.model.Signs) || !s.up {
+		return s.lasted
+	}
+	long := e.model.Signs[s.kind].Long
+	return s.lasted || long > 0 && apart(e.now, s.raisedAt) >= long
 }
 
 // twinUp says whether the other end of a link has lost the sign at once,
@@ -1153,15 +1114,15 @@ func (e *intake) weight(s *sign) float64 {
 	if !s.said || s.kind >= len(e.model.Signs) {
 		return 0
 	}
-	m, least := &e.model.Signs[s.kind], 0.0
-	if n := e.stage(s); n > 0 {
-		least = e.stages[s.kind][n-1].weight
+	if e.lasting(s) {
+		return e.weights[s.kind][2]
 	}
+	m := &e.model.Signs[s.kind]
 	if e.leak(s) != m.Leak {
 		return e.weights[s.kind][1]
 	}
 	w := e.weights[s.kind][0]
-	return max(w, least, min(w-float64(max(0, s.often-1))*e.again[s.kind]+float64(s.soon), e.weights[s.kind][2]))
+	return max(w, min(w-float64(max(0, s.often-1))*e.again[s.kind]+float64(s.soon), e.weights[s.kind][2]))
 }
 
 // weightNow is weight, which no event changes while something is decided, remembered for as

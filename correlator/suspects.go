@@ -90,7 +90,6 @@ type suspect struct {
 	restated bool  // its signs are others than when mute was counted, or say other things
 	muted    bool  // some could be
 	unmuted  bool  // these are others than when it was weighed
-	keeping  bool  // it was kept then
 	at       int32 // in a group, from 1
 	laidOut  int32 // in Engine.laid, from 1
 	fault    *propagation.Fault
